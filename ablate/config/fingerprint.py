@@ -1,0 +1,39 @@
+"""Configuration to stable id: the same fingerprint is the same trial.
+
+It covers what can change the result (model, data, optimiser, budget, precision, threads, seed), not where
+the trial runs, how often it is saved, or who watches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["fingerprint", "trial_id"]
+
+TOP_LEVEL = {"study", "runs_dir", "force", "track", "cluster", "sweep"}
+NESTED = {
+    "train": {"checkpoint_every", "keep_checkpoints", "keep_final", "device"},
+    "data": {"cache_dir"},
+    "model": {"init_device", "precision"},
+}
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """The 64 hex digits of a resolved configuration tree; key order does not matter."""
+    kept: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in TOP_LEVEL:
+            continue
+        dropped = NESTED.get(key, set())
+        kept[key] = {k: v for k, v in value.items() if k not in dropped} if dropped else value
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), default=list)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def trial_id(arm: str, config: Mapping[str, Any], *, lr: float | None = None) -> str:
+    """`<arm>-s<seed>[-lr<lr>]-<8 hex of the fingerprint>`; `lr` where the study varies it."""
+    rate = f"-lr{lr:g}" if lr is not None else ""
+    return f"{arm}-s{config['seed']}{rate}-{fingerprint(config)[:8]}"

@@ -1,0 +1,44 @@
+"""THE on-disk contract: names, schema versions, atomic writes, leases.
+
+    runs/<study>/
+      manifest.json                       frozen question, arms and trials; changes are revisions
+      trials/<id>/
+        config.yaml                       the resolved configuration
+        state.json                        where the trial stands, written atomically
+        attempts/<n>/                     what attempt n wrote, and nobody else
+          attempt.json                    who runs it, and where it resumed
+          lease                           its modification time is the heartbeat
+          metrics.jsonl  events.jsonl  log
+          checkpoints/step-000100/        complete or absent, never half
+        metrics.parquet  events.jsonl     the stitched record, each step once
+        summary.json                      final metrics, written once
+      report/
+
+The attempt number is the fencing number: `mkdir attempts/<n>` is atomic, so exactly one process gets n, and
+an older attempt that wakes up can only write into its own folder. Reading needs neither torch nor pandas.
+"""
+
+from ablate.rundir.files import append_line, read_json, read_jsonl, write_atomic, write_json
+from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
+from ablate.rundir.state import ENDED, OUTCOMES, STATUSES, State
+from ablate.rundir.study import StudyDir, find_study, list_studies
+from ablate.rundir.trial import Attempt, TrialDir
+
+__all__ = [
+    "ENDED",
+    "LEASE_SECONDS",
+    "OUTCOMES",
+    "SCHEMA_VERSION",
+    "STATUSES",
+    "Attempt",
+    "State",
+    "StudyDir",
+    "TrialDir",
+    "append_line",
+    "find_study",
+    "list_studies",
+    "read_json",
+    "read_jsonl",
+    "write_atomic",
+    "write_json",
+]

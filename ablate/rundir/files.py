@@ -1,0 +1,73 @@
+"""Files that are complete or absent, and logs that tolerate a torn last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablate.errors import StudyError
+
+__all__ = ["append_line", "fsync_dir", "read_json", "read_jsonl", "write_atomic", "write_json"]
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Writes a sibling and renames it over `path`, so a reader sees the old or the new, never half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=True) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Raises StudyError where the file is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StudyError(f"{path} is missing.") from None
+    except ValueError as error:
+        raise StudyError(f"{path} is damaged ({error}). Restore it or delete the folder.") from None
+
+
+def append_line(fd: int, row: dict[str, Any]) -> None:
+    """One JSON line in one write; `fd` is opened with O_APPEND. Non-finite numbers become NaN, Infinity."""
+    os.write(fd, (json.dumps(row, separators=(",", ":")) + "\n").encode())
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a log; a torn last line (the writer was killed) ends it silently, a missing file is empty."""
+    try:
+        file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 (closed by the with below)
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                if line.endswith("\n"):
+                    continue  # a torn line that a later writer's newline closed
+                return
+            if isinstance(row, dict):
+                yield row
+
+
+def fsync_dir(path: Path) -> None:
+    """Makes a rename inside `path` survive a power cut."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,39 @@
+"""Names and numbers of the on-disk contract."""
+
+from __future__ import annotations
+
+import re
+
+SCHEMA_VERSION = 1
+
+MANIFEST = "manifest.json"
+TRIALS = "trials"
+REPORT = "report"
+CONFIG = "config.yaml"
+STATE = "state.json"
+SUMMARY = "summary.json"
+ATTEMPTS = "attempts"
+ATTEMPT = "attempt.json"
+LEASE = "lease"
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+STITCHED = "metrics.parquet"
+LOG = "log"
+CHECKPOINTS = "checkpoints"
+
+HEARTBEAT_SECONDS = 5.0
+"""A running attempt touches its lease this often."""
+LEASE_SECONDS = 60.0
+"""A lease that was not touched for so long has expired (unless its process is known to be alive or dead)."""
+
+_CHECKPOINT = re.compile(r"step-(\d{6,})")
+
+
+def checkpoint_name(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+def checkpoint_step(name: str) -> int | None:
+    """The step of a complete checkpoint's folder name, or None for anything else (half-written ones)."""
+    match = _CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else None

@@ -1,0 +1,113 @@
+"""A study's folder: the manifest, frozen at launch, and the trials."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablate.errors import StudyError
+from ablate.rundir import names
+from ablate.rundir.files import read_json, write_json
+from ablate.rundir.trial import TrialDir
+
+__all__ = ["StudyDir", "find_study", "list_studies"]
+
+
+class StudyDir:
+    """`runs/<study>/`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.path / names.MANIFEST
+
+    @property
+    def report_path(self) -> Path:
+        return self.path / names.REPORT
+
+    def exists(self) -> bool:
+        return self.manifest_path.exists()
+
+    def manifest(self) -> dict[str, Any]:
+        """Raises StudyError where there is none, or one of a newer version."""
+        if not self.exists():
+            raise StudyError(f"{self.path} is not a study: it has no {names.MANIFEST}.")
+        manifest = read_json(self.manifest_path)
+        if manifest.get("schema", 0) > names.SCHEMA_VERSION:
+            raise StudyError(
+                f"{self.manifest_path} has schema version {manifest['schema']}; this ablate reads up to "
+                f"{names.SCHEMA_VERSION}. Upgrade ablate."
+            )
+        return manifest
+
+    @contextlib.contextmanager
+    def lock(self, timeout: float = 30.0) -> Iterator[None]:
+        """Serialises writers of the manifest (O_EXCL, which NFS honours); a dead owner's lock expires."""
+        path = self.path / ".manifest.lock"
+        self.path.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                break
+            except FileExistsError:
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_mtime > timeout:
+                        # Renaming first makes sure that only one waiter removes a dead owner's lock.
+                        stale = path.with_name(f"{path.name}.{os.getpid()}")
+                        os.rename(path, stale)
+                        stale.unlink()
+                        continue
+                if time.monotonic() > deadline:
+                    raise StudyError(f"{path} is held by another process; delete it if none is left.") from None
+                time.sleep(0.05)
+        try:
+            os.write(fd, str(os.getpid()).encode())
+            os.close(fd)
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Call with `lock()` held."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.manifest_path, manifest)
+
+    def trial(self, id: str) -> TrialDir:
+        return TrialDir(self.path / names.TRIALS / id)
+
+    def trials(self) -> list[TrialDir]:
+        """The trials that the manifest names, in its order."""
+        return [self.trial(t["id"]) for t in self.manifest().get("trials", [])]
+
+
+def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:
+    """A study by path, or by name below `runs_dir`.
+
+    Raises:
+        StudyError: where there is none, naming the studies that exist.
+    """
+    for path in (Path(study), Path(runs_dir) / study):
+        if (path / names.MANIFEST).exists():
+            return StudyDir(path)
+    known = ", ".join(s.name for s in list_studies(runs_dir)) or "none"
+    raise StudyError(
+        f"There is no study {study!r} (neither a folder of that name with a {names.MANIFEST}, nor one in "
+        f"{Path(runs_dir)}). Studies there: {known}."
+    )
+
+
+def list_studies(runs_dir: str | Path = "runs") -> list[StudyDir]:
+    """Newest first."""
+    found = [StudyDir(p.parent) for p in Path(runs_dir).glob(f"*/{names.MANIFEST}")]
+    return sorted(found, key=lambda s: s.manifest_path.stat().st_mtime, reverse=True)
