@@ -45,9 +45,8 @@ class StudyDir:
         manifest = read_json(self.manifest_path)
         if manifest.get("schema", 0) > names.SCHEMA_VERSION:
             raise StudyError(
-                f"{self.manifest_path} has schema version {manifest['schema']}; this ablate reads
-                up to "
-                f"{names.SCHEMA_VERSION}. Upgrade ablate."
+                f"{self.manifest_path} has schema version {manifest['schema']}; this ablate "
+                f"reads up to {names.SCHEMA_VERSION}. Upgrade ablate."
             )
         return manifest
 
@@ -108,9 +107,8 @@ def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:
             return StudyDir(path)
     known = ", ".join(s.name for s in list_studies(runs_dir)) or "none"
     raise StudyError(
-        f"There is no study {study!r} (neither a folder of that name with a {names.MANIFEST}, nor
-        one in "
-        f"{Path(runs_dir)}). Studies there: {known}."
+        f"There is no study {study!r} (neither a folder of that name with a {names.MANIFEST}, "
+        f"nor one in {Path(runs_dir)}). Studies there: {known}."
     )
 
 
