@@ -12,11 +12,13 @@ __all__ = ["bands", "sparkline"]
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def bands(curves: pd.DataFrame, metric: str, *, ids: Sequence[str] | None = None, points: int = 300) -> pd.DataFrame:
+def bands(
+    curves: pd.DataFrame, metric: str, *, ids: Sequence[str] | None = None, points: int = 300
+) -> pd.DataFrame:
     """One row an arm and bucket of steps: `arm, step, tokens, mean, low, high, seeds`.
 
-    A bucket's mean is the mean over seeds of what each seed recorded in it; low and high are the extremes of
-    all rows in it, so a spike of one step stays visible however much is thinned.
+    A bucket's mean is the mean over seeds of what each seed recorded in it; low and high are the
+    extremes of all rows in it, so a spike of one step stays visible however much is thinned.
 
     Args:
         curves: of `Frames`.

@@ -1,4 +1,6 @@
-"""Learning-rate brackets: every arm is judged at its own best learning rate, if the bracket shows a best one."""
+"""Learning-rate brackets: every arm is judged at its own best learning rate, if the bracket shows
+a best one.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ __all__ = ["choose_lr"]
 def choose_lr(trials: pd.DataFrame, metric: str, *, lower_is_better: bool = True) -> pd.DataFrame:
     """One row an arm: `arm, lr, edge, rates`; lr is NaN where the arm has no bracket.
 
-    The best is the learning rate with the fewest diverged trials, and among those the best mean over seeds.
-    `edge` says that it is the lowest or highest of the bracket: a better one may lie outside.
+    The best is the learning rate with the fewest diverged trials, and among those the best mean
+    over seeds. `edge` says that it is the lowest or highest of the bracket: a better one may lie
+    outside.
 
     Args:
-        trials: ended trials with columns arm, lr, `ok` (whether there is a final value) and the metric.
+        trials: ended trials with columns arm, lr, `ok` (whether there is a final value) and the
+            metric.
         metric: the column that is compared.
         lower_is_better: its direction.
     """
@@ -32,5 +36,7 @@ def choose_lr(trials: pd.DataFrame, metric: str, *, lower_is_better: bool = True
             mean = sign * float(values.mean()) if len(values) else float("inf")
             score[rate] = (int((~at["ok"]).sum()), mean)
         best = min(rates, key=lambda rate: score[rate])
-        rows.append((arm, float(best), len(rates) > 1 and best in (rates[0], rates[-1]), len(rates)))
+        rows.append(
+            (arm, float(best), len(rates) > 1 and best in (rates[0], rates[-1]), len(rates))
+        )
     return pd.DataFrame(rows, columns=["arm", "lr", "edge", "rates"])

@@ -21,7 +21,8 @@ _RECORDED = {
     "code_version": (),
     "commit": (),
 }
-"""What the trials recorded about themselves, and the fields whose being under test excuses a difference."""
+"""What the trials recorded about themselves, and the fields whose being under test excuses a
+difference."""
 
 _ARMS_OWN = {"seed"}
 
@@ -36,8 +37,8 @@ def check_comparable(frames: Frames, pairs: Iterable[tuple[str, str]]) -> None:
     done = ran[ran["status"] == "done"]
     for row in done[done["step"] < done["steps"]].itertuples():
         raise StudyError(
-            f"steps: trial {row.id} ended at step {row.step} of {row.steps}. Curves of unfinished schedules "
-            f"say nothing about the finished ones: finish it with `ablate launch`, or leave its arm out."
+            f"steps: trial {row.id} ended at step {row.step} of {row.steps}. Unfinished schedules "
+            f"say nothing about finished ones: finish it with `ablate launch`, or leave its arm out."
         )
     study = next(iter(frames.manifests), "")
     arms = {a["name"]: a for a in frames.manifests.get(study, {}).get("arms", [])}
@@ -58,14 +59,19 @@ def check_comparable(frames: Frames, pairs: Iterable[tuple[str, str]]) -> None:
             if ours is None or theirs is None:
                 if name in _RECORDED:
                     continue  # not recorded by an older version; nothing is known to differ
-                ours, theirs = ours or {"not set": f"arm {arm}"}, theirs or {"not set": f"arm {reference}"}
+                ours, theirs = (
+                    ours or {"not set": f"arm {arm}"},
+                    theirs or {"not set": f"arm {reference}"},
+                )
             (a, one), (b, other) = next(iter(ours.items())), next(iter(theirs.items()))
             if a != b and not _excused(name, declared):
                 _refuse(name, a, one, b, other, f"arm {arm} and its reference {reference}")
 
 
 def declared_fields(arm: Mapping[str, Any]) -> set[str]:
-    """The fields that an arm changes on purpose: its difference to the baseline, and what was resized."""
+    """The fields that an arm changes on purpose: its difference to the baseline, and what was
+    resized.
+    """
     resized = arm.get("resized") or {}
     return set(arm.get("diff") or {}) | set(resized) | {f"model.{k}" for k in resized}
 
@@ -99,6 +105,6 @@ def _fields(frames: Frames, trials: pd.DataFrame, ignored: set[str]) -> dict[str
 def _refuse(name: str, a: str, one: str, b: str, other: str, who: str) -> None:
     short = lambda v: v if len(v) <= 40 else v[:37] + "..."  # noqa: E731
     raise StudyError(
-        f"{name}: {who} differ in it ({short(a)} in {one}, {short(b)} in {other}), and it is not the factor "
-        f"under test. Run both under the same {name}, or make it a factor of the sweep."
+        f"{name}: {who} differ in it ({short(a)} in {one}, {short(b)} in {other}), and it is not "
+        f"the factor under test. Run both under the same {name}, or make it a factor of the sweep."
     )

@@ -1,4 +1,6 @@
-"""Numbers for people: one table of strings that the terminal, Markdown, LaTeX and the page share."""
+"""Numbers for people: one table of strings that the terminal, Markdown, LaTeX and the page
+share.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,18 @@ from ablate.analysis.judgement import Judgement
 
 __all__ = ["count", "decimals", "display", "explain", "headline", "si"]
 
-_CORRECTION = {"dunnett": "Dunnett", "holm": "Holm", "bonferroni": "Bonferroni", "none": "no correction"}
+_CORRECTION = {
+    "dunnett": "Dunnett",
+    "holm": "Holm",
+    "bonferroni": "Bonferroni",
+    "none": "no correction",
+}
 
 
 def display(j: Judgement) -> pd.DataFrame:
-    """One row an arm, all strings: arm, reference, seeds, mean, difference, interval, p, verdict, note ..."""
+    """One row an arm, all strings: arm, reference, seeds, mean, difference, interval, p, verdict,
+    note ...
+    """
     d = decimals(j)
     rows = []
     for row in j.table.to_dict("records"):
@@ -55,10 +64,13 @@ def headline(j: Judgement) -> str:
     verdicts = j.table.loc[j.table["verdict"] != "baseline", "verdict"]
     if not len(verdicts):
         return "There is nothing to compare: the study has a single arm."
-    said = [f"{n} {v}" for v in ("better", "worse", "equivalent", "undecided", "edge") if (n := (verdicts == v).sum())]
-    return f"Of {count(len(verdicts), 'arm')} against {'the previous rung' if j.ladder else j.baseline}: " + (
-        ", ".join(said) + "."
-    )
+    said = [
+        f"{n} {v}"
+        for v in ("better", "worse", "equivalent", "undecided", "edge")
+        if (n := (verdicts == v).sum())
+    ]
+    against = "the previous rung" if j.ladder else j.baseline
+    return f"Of {count(len(verdicts), 'arm')} against {against}: {', '.join(said)}."
 
 
 def explain(j: Judgement) -> str:

@@ -55,11 +55,12 @@ def effects(
     """One row an arm, in the order of `references`; the columns are COLUMNS.
 
     Args:
-        values: one row a trial that ended, with columns arm, seed, value; a value that is not finite means
-            that the trial diverged.
+        values: one row a trial that ended, with columns arm, seed, value; a value that is not
+            finite means that the trial diverged.
         references: the reference of each arm, None for the baseline.
         rule: the decision rule.
-        baseline: the second column of differences is taken against it; None: the arm without a reference.
+        baseline: the second column of differences is taken against it; None: the arm without a
+            reference.
         edges: arms whose best learning rate lies at the edge of its bracket.
     """
     arms = list(references)
@@ -122,21 +123,38 @@ def effects(
                 df=model.df,
                 blocked=model.blocked,
             )
-            said = f"about {needed} seeds would decide" if needed else "no number of seeds up to 1000 would decide"
+            said = (
+                f"about {needed} seeds would decide"
+                if needed
+                else "no number of seeds up to 1000 would decide"
+            )
             note = "; ".join(s for s in (note, said) if s)
         row |= {"verdict": verdict, "note": note, "seeds_needed": needed}
         row |= {k: own[k] for k in own if k != "critical"}
         row |= _bootstrap(arm, seed, value, a, reference, rule)
         row |= {f"baseline_{k}": float(second[k][i]) for k in ("difference", "low", "high", "p")}
         rows.append(row)
-    return pd.DataFrame(rows).reindex(columns=COLUMNS).astype({"seeds_needed": "Int64"}), model
+    table = pd.DataFrame({c: [row.get(c, np.nan) for row in rows] for c in COLUMNS})
+    table["seeds_needed"] = pd.array([row.get("seeds_needed") for row in rows], dtype="Int64")
+    return table, model
 
 
 def _intervals(
     model: Fit, pairs: list[tuple[str, str]], seeds: Mapping[str, int], rule: Rule
 ) -> dict[str, np.ndarray]:
-    """Simultaneous over the pairs; NaN where a pair cannot be estimated or has an arm with a single seed."""
-    names = ("low", "high", "p", "critical", "equivalent_low", "equivalent_high", "single_low", "single_high")
+    """Simultaneous over the pairs; NaN where a pair cannot be estimated or has an arm with a
+    single seed.
+    """
+    names = (
+        "low",
+        "high",
+        "p",
+        "critical",
+        "equivalent_low",
+        "equivalent_high",
+        "single_low",
+        "single_high",
+    )
     out = {k: np.full(len(pairs), np.nan) for k in names}
     if not pairs:
         return out | {"difference": np.empty(0)}
@@ -164,9 +182,15 @@ def _intervals(
 def _bootstrap(
     arm: np.ndarray, seed: np.ndarray, value: np.ndarray, a: str, reference: str, rule: Rule
 ) -> dict[str, float]:
-    """BCa interval of the mean difference over seeds that both have; the draws are the same at every run."""
+    """BCa interval of the mean difference over seeds that both have; the draws are the same at
+    every run.
+    """
     mine = {s: v for s, v in zip(seed[arm == a], value[arm == a], strict=True) if np.isfinite(v)}
-    other = {s: v for s, v in zip(seed[arm == reference], value[arm == reference], strict=True) if np.isfinite(v)}
+    other = {
+        s: v
+        for s, v in zip(seed[arm == reference], value[arm == reference], strict=True)
+        if np.isfinite(v)
+    }
     common = sorted(mine.keys() & other.keys())
     if len(common) < _BOOTSTRAP_FROM:
         return {}

@@ -1,7 +1,8 @@
 """The additive model: value = arm + seed + noise, one residual variance for all arms.
 
-Pairing by seed is what the seed block does: with every cell filled, the difference of two arms is the mean of
-the differences seed by seed. A missing cell (a failed or diverged trial) costs what it must and no more.
+Pairing by seed is what the seed block does: with every cell filled, the difference of two arms is
+the mean of the differences seed by seed. A missing cell (a failed or diverged trial) costs what it
+must and no more.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Fit:
     arms: list[str]
     effects: np.ndarray
     covariance: np.ndarray
-    """Of the effects, for a residual variance of 1; only contrasts within a component mean anything."""
+    """Of the effects, for a residual variance of 1; only contrasts within a component mean
+    anything."""
     component: np.ndarray
     """Arms with the same number can be compared."""
     df: int
@@ -110,8 +112,12 @@ def fit(arm: Sequence[str], seed: Sequence[int], value: Sequence[float]) -> Fit:
     )
 
 
-def _components(i: np.ndarray, j: np.ndarray, arms: int, seeds: int) -> tuple[np.ndarray, np.ndarray]:
-    """The component of each arm, and the first seed of each component (its level is the arms' own)."""
+def _components(
+    i: np.ndarray, j: np.ndarray, arms: int, seeds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The component of each arm, and the first seed of each component (its level is the arms'
+    own).
+    """
     graph = coo_array((np.ones(len(i)), (i, arms + j)), shape=(arms + seeds, arms + seeds))
     label = connected_components(graph, directed=False)[1]
     return label[:arms], np.unique(label[arms:], return_index=True)[1]

@@ -43,8 +43,9 @@ _TRIAL_COLUMNS = [
 class Frames:
     """What was recorded, tidy.
 
-    `trials` has one row a trial, `curves` one row a trial and step, `events` one row an event. `configs` holds
-    each trial's flat configuration by (study, id), `manifests` each study's manifest by name.
+    `trials` has one row a trial, `curves` one row a trial and step, `events` one row an event.
+    `configs` holds each trial's flat configuration by (study, id), `manifests` each study's
+    manifest by name.
     """
 
     trials: pd.DataFrame
@@ -76,7 +77,8 @@ def load(
     Args:
         path: a study's folder, or several.
         curves: whether to read the curves and events at all.
-        columns: the metrics of the curves that are read (`step` always is); None: all that were recorded.
+        columns: the metrics of the curves that are read (`step` always is); None: all that were
+            recorded.
 
     Raises:
         StudyError: where a folder is not a study or a file is damaged.
@@ -91,7 +93,9 @@ def load(
     for study in map(StudyDir, map(Path, paths)):
         name = study.name
         if name in manifests:
-            raise StudyError(f"Two of the studies are called {name}: rename one of the folders, or report one.")
+            raise StudyError(
+                f"Two of the studies are called {name}: rename one of the folders, or report one."
+            )
         manifests[name] = manifest = study.manifest()
         arms = {a["name"]: a for a in manifest.get("arms", [])}
         for entry in manifest.get("trials", []):
@@ -101,7 +105,9 @@ def load(
             trials.append(row)
             if curves:
                 keys = {k: row[k] for k in KEYS}
-                curve_parts.append(_curve(trial, row["status"]).pipe(_keep, wanted).pipe(_with, keys))
+                curve_parts.append(
+                    _curve(trial, row["status"]).pipe(_keep, wanted).pipe(_with, keys)
+                )
                 event_rows += [keys | event for event in _events(trial)]
     return Frames(
         trials=_frame(trials, _TRIAL_COLUMNS),
@@ -154,7 +160,8 @@ def _trial_row(
         "flops_per_token": arm.get("flops_per_token"),
     }
     row |= {f"level/{factor}": label for factor, label in (arm.get("levels") or {}).items()}
-    # The state's own word counts: a summary left by an earlier attempt says nothing of an unfinished trial.
+    # The state's own word counts: a summary left by an earlier attempt says nothing of an
+    # unfinished trial.
     summary = (trial.summary() or {}) if state.status in ENDED else {}
     row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
     return row
@@ -181,7 +188,9 @@ def _keep(frame: pd.DataFrame, wanted: list[str] | None) -> pd.DataFrame:
 def _with(frame: pd.DataFrame, keys: dict[str, Any]) -> pd.DataFrame:
     """Puts the trial's keys in front; names are categories, so that a million rows stay small."""
     metrics = frame.drop(columns=[k for k in keys if k in frame.columns]).reset_index(drop=True)
-    front: dict[str, Any] = {k: pd.Categorical([keys[k]] * len(metrics)) for k in ("study", "id", "arm")}
+    front: dict[str, Any] = {
+        k: pd.Categorical([keys[k]] * len(metrics)) for k in ("study", "id", "arm")
+    }
     front["seed"] = np.full(len(metrics), keys["seed"], dtype=np.int64)
     return pd.concat([pd.DataFrame(front), metrics], axis=1)
 

@@ -1,4 +1,6 @@
-"""From frames to verdicts: what may be compared, at which learning rate, by which rule, and how sure."""
+"""From frames to verdicts: what may be compared, at which learning rate, by which rule, and how
+sure.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,7 @@ class Judgement:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `ablate report --json` prints."""
-        arms = []
-        for row in self.table.to_dict("records"):
-            arms.append({k: _plain(v) for k, v in row.items()})
+        rows = self.table.to_dict("records")
         return {
             "study": self.study,
             "question": self.manifest.get("question"),
@@ -66,7 +66,7 @@ class Judgement:
             "exploratory": self.exploratory,
             "notes": self.notes,
             "counts": self.counts,
-            "arms": arms,
+            "arms": [{str(k): _plain(v) for k, v in row.items()} for row in rows],
         }
 
 
@@ -79,7 +79,8 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         partial: judge what has ended of an unfinished study: marked exploratory too.
 
     Raises:
-        StudyError: an unfinished study without `partial`, an unknown metric, trials that cannot be compared.
+        StudyError: an unfinished study without `partial`, an unknown metric, trials that cannot be
+            compared.
     """
     (study, manifest), *more = frames.manifests.items()
     if more:
@@ -92,13 +93,16 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         said = ", ".join(f"{n} {s}" for s, n in counts.items())
         if not partial:
             raise StudyError(
-                f"Study {study} is unfinished: {said} (for example {open_trials['id'].iloc[0]}). Launch it again "
-                f"to run what is missing, or look at what has ended with --partial (marked exploratory)."
+                f"Study {study} is unfinished: {said} (for example {open_trials['id'].iloc[0]}). "
+                f"Launch it again to run what is missing, or judge what has ended with --partial "
+                f"(marked exploratory)."
             )
         exploratory.append(f"the study is unfinished: {said}")
     if int(manifest.get("revision", 1)) > 1 and manifest.get("decide"):
         what = [str(h.get("what", "")) for h in manifest.get("history", [])[1:]]
-        exploratory.append("the study was changed after its launch: " + ("; ".join(what) or "see its history"))
+        exploratory.append(
+            "the study was changed after its launch: " + ("; ".join(what) or "see its history")
+        )
 
     ended = trials[trials["status"].isin(["done", "diverged"])].copy()
     _require_metric(trials, ended, rule.metric, study)
@@ -163,27 +167,42 @@ def _require_metric(trials: pd.DataFrame, ended: pd.DataFrame, metric: str, stud
         if "/" in c and not c.startswith("level/") and pd.api.types.is_numeric_dtype(trials[c])
     ]
     raise StudyError(
-        f"metric={metric}: no trial of study {study} recorded it. Recorded: {', '.join(there) or 'nothing'}. "
-        f"Name one of these with --metric."
+        f"metric={metric}: no trial of study {study} recorded it. "
+        f"Recorded: {', '.join(there) or 'nothing'}. Name one of these with --metric."
     )
 
 
 def _with_costs(
     table: pd.DataFrame, trials: pd.DataFrame, chosen: pd.DataFrame, lrs: pd.DataFrame
 ) -> pd.DataFrame:
-    """What each arm cost: parameters, FLOPs, speed (median over its trials), and its learning rate."""
+    """What each arm cost: parameters, FLOPs, speed (median over its trials), and its learning
+    rate.
+    """
     out = table.merge(lrs[["arm", "lr"]], on="arm", how="left")
     failed = trials[trials["status"] == "failed"].groupby("arm").size()
     out["failed"] = out["arm"].map(failed).fillna(0).astype(int)
-    for column in ("parameters", "flops_per_token", "flops", "tokens", "seconds", "tokens_per_second"):
+    for column in (
+        "parameters",
+        "flops_per_token",
+        "flops",
+        "tokens",
+        "seconds",
+        "tokens_per_second",
+    ):
         source = chosen if column in chosen and chosen[column].notna().any() else trials
         if column in source:
-            by_arm = source.assign(**{column: pd.to_numeric(source[column])}).groupby("arm")[column].median()
+            by_arm = (
+                source.assign(**{column: pd.to_numeric(source[column])})
+                .groupby("arm")[column]
+                .median()
+            )
             out[column] = out["arm"].map(by_arm)
     return out
 
 
-def _notes(model: Fit, lrs: pd.DataFrame, counts: Mapping[str, int], trials: pd.DataFrame) -> list[str]:
+def _notes(
+    model: Fit, lrs: pd.DataFrame, counts: Mapping[str, int], trials: pd.DataFrame
+) -> list[str]:
     notes = []
     if not model.blocked:
         notes.append("No two arms share a seed: the comparison is unpaired.")
@@ -194,7 +213,9 @@ def _notes(model: Fit, lrs: pd.DataFrame, counts: Mapping[str, int], trials: pd.
             f"(for example {gone['id'].iloc[0]})."
         )
     if (lrs["rates"] > 1).any():
-        notes.append("Each arm stands at its own best learning rate, which was chosen on the seeds that judge it.")
+        notes.append(
+            "Each arm stands at its own best learning rate, chosen on the seeds that judge it."
+        )
     return notes
 
 

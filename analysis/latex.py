@@ -38,7 +38,10 @@ def latex(j: Judgement) -> str:
         r"\toprule",
         " & ".join(map(_escape, columns.values())) + r" \\",
         r"\midrule",
-        *(" & ".join(_cell(c, v) for c, v in row.items()) + r" \\" for row in rows.to_dict("records")),
+        *(
+            " & ".join(_cell(c, v) for c, v in row.items()) + r" \\"
+            for row in rows.to_dict("records")
+        ),
         r"\bottomrule",
         r"\end{tabular}",
         rf"\caption{{{_caption(j)}}}",

@@ -1,4 +1,6 @@
-"""The report as Markdown: the verdicts, how they were reached, what the arms are, how to run it again."""
+"""The report as Markdown: the verdicts, how they were reached, what the arms are, how to run it
+again.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ def markdown(j: Judgement) -> str:
     if j.manifest.get("question"):
         lines += [f"**{j.manifest['question']}**", ""]
     lines += [f"> **Exploratory**: {reason}.\n" for reason in j.exploratory]
-    lines += [headline(j), "", "## Verdicts", "", _table(_named(display(j), verdict_columns(j))), ""]
+    lines += [
+        headline(j),
+        "",
+        "## Verdicts",
+        "",
+        _table(_named(display(j), verdict_columns(j))),
+        "",
+    ]
     notes = [f"- **{r['arm']}**: {r['note']}" for r in j.table.to_dict("records") if r["note"]]
     lines += [*notes, ""] if notes else []
     lines += [explain(j), "", *(f"{note}\n" for note in j.notes)]
@@ -39,7 +48,12 @@ def verdict_columns(j: Judgement) -> dict[str, str]:
         columns["reference"] = "reference"
     if j.table["lr"].notna().any():
         columns["lr"] = "lr"
-    columns |= {"seeds": "seeds", "mean": j.rule.metric, "difference": "difference", "interval": level}
+    columns |= {
+        "seeds": "seeds",
+        "mean": j.rule.metric,
+        "difference": "difference",
+        "interval": level,
+    }
     columns |= {"p": "p", "verdict": "verdict"}
     if j.ladder:
         columns |= {
@@ -96,12 +110,17 @@ def environment(j: Judgement) -> dict[str, str]:
     code = j.manifest.get("code") or {}
     out = {"ablate": str(code.get("version", ""))}
     if code.get("commit"):
-        out["commit"] = f"{code['commit']}{' (with uncommitted changes)' if code.get('dirty') else ''}"
+        out["commit"] = (
+            f"{code['commit']}{' (with uncommitted changes)' if code.get('dirty') else ''}"
+        )
     out |= {str(k): _value(v) for k, v in (j.manifest.get("environment") or {}).items()}
     for column in ("device", "data_fingerprint"):
         if column in j.frames.trials:
             out[column] = ", ".join(sorted(j.frames.trials[column].dropna().astype(str).unique()))
-    return out | {"manifest revision": str(j.manifest.get("revision", 1)), "launched": str(j.manifest.get("created", ""))}
+    return out | {
+        "manifest revision": str(j.manifest.get("revision", 1)),
+        "launched": str(j.manifest.get("created", "")),
+    }
 
 
 def commands(j: Judgement) -> list[str]:
@@ -126,7 +145,9 @@ def _table(frame: pd.DataFrame) -> str:
     cell = lambda v: str(v).replace("|", "\\|").replace("\n", " ")  # noqa: E731
     head = "| " + " | ".join(map(cell, frame.columns)) + " |"
     rule = "|" + "|".join(" --- " for _ in frame.columns) + "|"
-    return "\n".join([head, rule, *("| " + " | ".join(map(cell, r)) + " |" for r in frame.to_numpy())])
+    return "\n".join(
+        [head, rule, *("| " + " | ".join(map(cell, r)) + " |" for r in frame.to_numpy())]
+    )
 
 
 def _value(value: Any) -> str:

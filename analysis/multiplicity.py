@@ -1,9 +1,11 @@
-"""Several arms at once: critical values and adjusted p-values of t statistics that share one variance.
+"""Several arms at once: critical values and adjusted p-values of t statistics that share one
+variance.
 
-`dunnett`    single-step on the exact distribution of max |t| for the correlations at hand (Dunnett's test where
-             all arms share one reference; for a ladder the same with the ladder's correlations)
-`holm`       step-down on the pooled t; the interval of rank r is taken at the level at which Holm tests rank r,
-             so that it excludes 0 exactly where Holm rejects
+`dunnett`    single-step on the exact distribution of max |t| for the correlations at hand
+             (Dunnett's test where all arms share one reference; for a ladder the same with the
+             ladder's correlations)
+`holm`       step-down on the pooled t; the interval of rank r is taken at the level at which Holm
+             tests rank r, so that it excludes 0 exactly where Holm rejects
 `bonferroni` and `none` for comparison
 """
 
@@ -38,7 +40,8 @@ def adjust(
     """
     if correction not in CORRECTIONS:
         raise AblateError(
-            f"decide.correction={correction}: there is no such correction. Known: {', '.join(CORRECTIONS)}."
+            f"decide.correction={correction}: there is no such correction. "
+            f"Known: {', '.join(CORRECTIONS)}."
         )
     t = np.abs(t)
     k = len(t)
@@ -48,7 +51,8 @@ def adjust(
     if correction == "dunnett":
         quantile = max_t_quantile(correlation, df, alpha)
         p = np.array([max_t_tail(x, correlation, df) for x in t])
-        # The exact value lies between the single and the Bonferroni one; integration errors may not leave that.
+        # The exact value lies between the single and the Bonferroni one; integration errors may
+        # not leave that.
         return np.full(k, quantile), np.clip(p, single, np.minimum(1, k * single))
     if correction == "holm":
         order = np.argsort(single, kind="stable")
@@ -90,7 +94,9 @@ def _quantile(key: bytes, k: int, df: int, alpha: float) -> float:
         return float(low)
     m = _largest(key, k)
     below, above = low * 0.98, high * 1.02
-    return float(np.clip(brentq(lambda q: _tail(q, m, df) - alpha, below, above, xtol=1e-7), low, high))
+    return float(
+        np.clip(brentq(lambda q: _tail(q, m, df) - alpha, below, above, xtol=1e-7), low, high)
+    )
 
 
 def _tail(q: float, m: np.ndarray, df: int) -> float:
@@ -102,9 +108,11 @@ def _tail(q: float, m: np.ndarray, df: int) -> float:
 
 @lru_cache(maxsize=64)
 def _largest(key: bytes, k: int) -> np.ndarray:
-    """max |Z| at a fixed Sobol sequence's points, Z normal with the correlation: the same at every run.
+    """Max |Z| at a fixed Sobol sequence's points, Z normal with the correlation: the same at every
+    run.
 
-    Sorted and averaged sixteen by sixteen: the tail is smooth in it, and sixteen times cheaper to add up.
+    Sorted and averaged sixteen by sixteen: the tail is smooth in it, and sixteen times cheaper to
+    add up.
     """
     values, vectors = np.linalg.eigh(np.frombuffer(key).reshape(k, k))
     keep = values > 1e-9

@@ -19,7 +19,10 @@ _CURVES = ("train/loss", "val/loss", "val/bpb")
 
 def tables(j: Judgement) -> dict[str, pd.DataFrame]:
     """The tables that are written as CSV and Parquet, by name."""
-    parts = [bands(j.frames.curves, m, ids=j.chosen).assign(metric=m) for m in dict.fromkeys([*_CURVES, j.rule.metric])]
+    parts = [
+        bands(j.frames.curves, m, ids=j.chosen).assign(metric=m)
+        for m in dict.fromkeys([*_CURVES, j.rule.metric])
+    ]
     return {
         "effects": j.table,
         "trials": j.frames.trials,
@@ -28,7 +31,9 @@ def tables(j: Judgement) -> dict[str, pd.DataFrame]:
 
 
 def publish(j: Judgement, folder: Path) -> Path:
-    """Writes index.html, report.md, effects.tex, the tables and the figures; returns the page's path."""
+    """Writes index.html, report.md, effects.tex, the tables and the figures; returns the page's
+    path.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables(j).items():
         write_atomic(folder / f"{name}.csv", table.to_csv(index=False))

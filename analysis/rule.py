@@ -27,7 +27,9 @@ class Rule:
         if not 0 < self.alpha < 0.5:
             raise ConfigError("decide.alpha", self.alpha, "must lie in (0, 0.5)")
         if not self.smallest_effect >= 0:
-            raise ConfigError("decide.smallest_effect", self.smallest_effect, "must not be negative")
+            raise ConfigError(
+                "decide.smallest_effect", self.smallest_effect, "must not be negative"
+            )
         if self.correction not in CORRECTIONS:
             known = "must be one of " + ", ".join(CORRECTIONS)
             raise ConfigError("decide.correction", self.correction, known)
@@ -51,6 +53,8 @@ def read_rule(manifest: Mapping[str, Any], metric: str | None = None) -> tuple[R
     if not frozen:
         reasons.append("no decision rule was written before the runs: the defaults apply")
     if metric is not None and metric != rule.metric:
-        reasons.append(f"{metric} is not the metric that was chosen before the runs ({rule.metric})")
+        reasons.append(
+            f"{metric} is not the metric that was chosen before the runs ({rule.metric})"
+        )
         rule = dataclasses.replace(rule, metric=metric)
     return rule, reasons

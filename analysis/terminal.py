@@ -25,6 +25,7 @@ STYLES = {
     "baseline": "dim",
 }
 
+
 def show(j: Judgement, console: Console | None = None) -> None:
     """Prints the study's verdicts to `console` (standard output)."""
     console = console or Console(highlight=False)
@@ -66,7 +67,9 @@ def _verdicts(j: Judgement, width: int) -> Table:
 
 
 def _columns(rows: pd.DataFrame, width: int, interval: str, j: Judgement) -> list[tuple[str, str]]:
-    """The most that fits beside whole arm names: the difference and its interval always, the rest if there is room."""
+    """The most that fits beside whole arm names: the difference and its interval always, the rest
+    if there is room.
+    """
     columns = [("difference", "Δ"), ("interval", interval)]
     wished = [(-1, "p", "p"), (0, "seeds", "seeds"), (0, "mean", j.rule.metric)]
     if (rows["lr"] != "").any():
@@ -74,7 +77,9 @@ def _columns(rows: pd.DataFrame, width: int, interval: str, j: Judgement) -> lis
     if j.ladder:
         wished.append((-1, "baseline_difference", f"Δ {j.baseline}"))
         wished.append((-1, "baseline_interval", interval))
-    room = width - sum(_width(rows, c, h) for c, h in (("arm", "arm"), *columns, ("verdict", "verdict")))
+    room = width - sum(
+        _width(rows, c, h) for c, h in (("arm", "arm"), *columns, ("verdict", "verdict"))
+    )
     left, right = [], []
     for side, column, header in wished:
         room -= _width(rows, column, header)

@@ -66,7 +66,8 @@ def _decide_on_values(e: Evidence, rule: Rule) -> tuple[str, str]:
     if not np.isfinite(e.low):
         return "undecided", "no residual degrees of freedom: no interval"
     excludes_zero = e.low > 0 or e.high < 0
-    # Rounding in the sixteenth digit must not turn an effect of exactly the smallest size into none.
+    # Rounding in the sixteenth digit must not turn an effect of exactly the smallest size into
+    # none.
     if excludes_zero and abs(e.difference) >= rule.smallest_effect * (1 - 1e-9):
         return ("better" if (e.difference < 0) == rule.lower_is_better else "worse"), ""
     if -rule.smallest_effect < e.equivalent_low and e.equivalent_high < rule.smallest_effect:
@@ -86,10 +87,11 @@ def seeds_that_decide(
     df: int,
     blocked: bool = True,
 ) -> int | None:
-    """Seeds an arm with which a verdict other than undecided has a chance of 80 %, or None above 1,000.
+    """Seeds an arm with which a verdict other than undecided has a chance of 80 %, or None above
+    1,000.
 
-    It takes the estimated effect and noise for the true ones; an effect at the smallest one that matters is
-    never decided.
+    It takes the estimated effect and noise for the true ones; an effect at the smallest one that
+    matters is never decided.
 
     Args:
         difference: the estimated effect.
@@ -109,7 +111,9 @@ def seeds_that_decide(
     error = np.maximum(sigma * np.sqrt(2 / n), 1e-300)
     bonferroni = rule.alpha / 2 / max(comparisons, 1)
     ratio = -critical / special.stdtrit(df, bonferroni)
-    outside = np.maximum(-special.stdtrit(freedom, bonferroni) * ratio * error, rule.smallest_effect)
+    outside = np.maximum(
+        -special.stdtrit(freedom, bonferroni) * ratio * error, rule.smallest_effect
+    )
     inside = rule.smallest_effect + special.stdtrit(freedom, rule.alpha) * error
     z = lambda x: special.ndtr((x - difference) / error)  # noqa: E731
     differs = 1 - z(outside) + z(-outside)

@@ -1,4 +1,6 @@
-"""`ablate report STUDY...`: tables, verdicts, plots; in the terminal, and as files beside the study."""
+"""`ablate report STUDY...`: tables, verdicts, plots; in the terminal, and as files beside the
+study.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_PAGE_METRICS = ("tokens", "train/loss", "val/loss", "val/bpb", "train/grad_norm", "lr", "tokens_per_second")
+_PAGE_METRICS = (
+    "tokens",
+    "train/loss",
+    "val/loss",
+    "val/bpb",
+    "train/grad_norm",
+    "lr",
+    "tokens_per_second",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,11 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             names.append(word)
     if not names:
-        raise AblateError("ablate report: no study was named. `ablate list` shows the studies on disk.")
+        raise AblateError(
+            "ablate report: no study was named. `ablate list` shows the studies on disk."
+        )
     studies = [find_study(name, runs_dir) for name in names]
     objects = [_report(study, options, alone=len(studies) == 1) for study in studies]
     if options.json:
-        print(json.dumps(objects[0] if len(objects) == 1 else {"studies": objects}, indent=2))  # noqa: T201
+        print(json.dumps(objects[0] if len(objects) == 1 else {"studies": objects}, indent=2))
     return 0
 
 
@@ -46,7 +58,9 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dic
     from ablate.analysis.terminal import show
 
     wanted = {*_PAGE_METRICS, *([options.metric] if options.metric else [])}
-    j = judge(load(study.path, columns=sorted(wanted)), metric=options.metric, partial=options.partial)
+    j = judge(
+        load(study.path, columns=sorted(wanted)), metric=options.metric, partial=options.partial
+    )
     folder = study.report_path if options.out is None else Path(options.out)
     if options.out is not None and not alone:
         folder /= study.name
@@ -60,12 +74,16 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dic
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ablate report",
-        description="Verdicts, tables and plots of a study; writes index.html, report.md, CSV and Parquet.",
+        description="Verdicts, tables and plots of a study; writes a page, Markdown, CSV, Parquet.",
     )
     parser.add_argument("study", nargs="*", help="a study's name or folder")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
-    parser.add_argument("--out", metavar="DIR", help="where the files go (default: report/ in the study)")
+    parser.add_argument(
+        "--out", metavar="DIR", help="where the files go (default: report/ in the study)"
+    )
     parser.add_argument("--metric", help="another metric than the frozen one (marked exploratory)")
-    parser.add_argument("--partial", action="store_true", help="judge an unfinished study (marked exploratory)")
+    parser.add_argument(
+        "--partial", action="store_true", help="judge an unfinished study (marked exploratory)"
+    )
     parser.add_argument("--runs-dir", default="runs", help="where studies lie (default: runs)")
     return parser

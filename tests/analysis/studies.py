@@ -47,7 +47,8 @@ def write_study(
     parquet: bool = False,
     manifest_extra: Mapping[str, Any] | None = None,
 ) -> StudyDir:
-    """`values[arm][seed]` (or `[seed, lr]`) is the final val/bpb, or the status of a trial without one."""
+    """`values[arm][seed]` (or `[seed, lr]`) is the final val/bpb, or the status of a trial without
+    one."""
     study = StudyDir(path)
     arms = list(values)
     baseline = arms[0]
@@ -57,7 +58,9 @@ def write_study(
         for key, value in values[arm].items():
             seed, lr = key if isinstance(key, tuple) else (key, None)
             id = f"{arm}-s{seed}" + (f"-lr{lr:g}" if lr else "") + f"-{i:08x}"
-            entries.append({"id": id, "arm": arm, "seed": seed, "lr": lr, "fingerprint": f"{i:064x}"})
+            entries.append(
+                {"id": id, "arm": arm, "seed": seed, "lr": lr, "fingerprint": f"{i:064x}"}
+            )
             trial = study.trial(id)
             tree = config(seed, lr, diffs.get(arm, {}), steps)
             if config_change:
@@ -77,7 +80,9 @@ def write_study(
             if status == "diverged":
                 attempt.append("events.jsonl", {"step": last, "kind": "divergence", "cause": "arm"})
             reason = None if done else "loss is nan" if status == "diverged" else "see the log"
-            attempt.release(State(status=status, outcome=status, reason=reason, step=last, steps=steps))
+            attempt.release(
+                State(status=status, outcome=status, reason=reason, step=last, steps=steps)
+            )
             if done:
                 extra = summary(arm, seed) if summary else {}
                 write_json(
@@ -116,7 +121,9 @@ def write_study(
         "arms": [
             {
                 "name": a,
-                "overrides": [] if a == baseline else [f"{k}={v[1]}" for k, v in diffs.get(a, {}).items()],
+                "overrides": []
+                if a == baseline
+                else [f"{k}={v[1]}" for k, v in diffs.get(a, {}).items()],
                 "levels": {b: (b if b == a else "baseline") for b in arms[1:]},
                 "reference": references[a],
                 "diff": dict(diffs.get(a, {})),
@@ -137,13 +144,24 @@ def write_study(
     return study
 
 
-def write_curve(attempt: Any, final: float, last: int, steps: int, rng: np.random.Generator) -> None:
+def write_curve(
+    attempt: Any, final: float, last: int, steps: int, rng: np.random.Generator
+) -> None:
     for step in range(1, last + 1):
         share = step / steps
         loss = final * 0.7 + 3.0 * (1 - share) ** 3 + 0.05 * rng.normal()
-        row = {"step": step, "tokens": step * 1024, "train/loss": loss, "lr": 1e-3, "train/grad_norm": 1.0}
+        row = {
+            "step": step,
+            "tokens": step * 1024,
+            "train/loss": loss,
+            "lr": 1e-3,
+            "train/grad_norm": 1.0,
+        }
         if step % 10 == 0 or step == last:
-            row |= {"val/loss": final * 0.7 + 3.0 * (1 - share) ** 3, "val/bpb": final + 4 * (1 - share) ** 3}
+            row |= {
+                "val/loss": final * 0.7 + 3.0 * (1 - share) ** 3,
+                "val/bpb": final + 4 * (1 - share) ** 3,
+            }
         attempt.append("metrics.jsonl", row)
 
 
@@ -158,4 +176,6 @@ def values(
     """An additive truth: level 2.0, the arm's effect, a block of the seed, and noise."""
     random = np.random.default_rng(rng)
     block = dict(zip(seeds, random.normal(0, seed_sd, len(seeds)), strict=True))
-    return {a: {s: 2.0 + e + block[s] + random.normal(0, sd) for s in seeds} for a, e in effects.items()}
+    return {
+        a: {s: 2.0 + e + block[s] + random.normal(0, sd) for s in seeds} for a, e in effects.items()
+    }

@@ -20,7 +20,8 @@ HOLM = Rule(correction="holm")
 
 def frame(values: dict[str, dict[int, float]]) -> pd.DataFrame:
     return pd.DataFrame(
-        [(a, s, v) for a, row in values.items() for s, v in row.items()], columns=["arm", "seed", "value"]
+        [(a, s, v) for a, row in values.items() for s, v in row.items()],
+        columns=["arm", "seed", "value"],
     )
 
 
@@ -67,11 +68,14 @@ def test_estimates_and_errors_equal_statsmodels_also_with_missing_cells(missing:
             name = f"C(arm)[T.{arm}]"
             low, high = result.conf_int().loc[name]
             got = (row["difference"], row["low"], row["high"], row["p"])
-            assert got == pytest.approx((result.params[name], low, high, result.pvalues[name]), rel=1e-6)
+            assert got == pytest.approx(
+                (result.params[name], low, high, result.pvalues[name]), rel=1e-6
+            )
 
 
 def exact_dunnett_tail(q: float, k: int, df: int) -> float:
-    """P(max |T| > q) for k arms against one reference, all with as many seeds: a double integral."""
+    """P(max |T| > q) for k arms against one reference, all with as many seeds: a double
+    integral."""
     u, weight = np.polynomial.hermite_e.hermegauss(80)
     weight = weight / weight.sum()
 
@@ -97,7 +101,9 @@ def test_unpaired_arms_give_scipys_dunnett_test() -> None:
     values = {a: {next(seeds): v for v in row} for a, row in groups.items()}
     table, model = effects(frame(values), star(values), DUNNETT)
     assert not model.blocked
-    oracle = stats.dunnett(groups["x"], groups["y"], control=groups["base"], rng=np.random.default_rng(0))
+    oracle = stats.dunnett(
+        groups["x"], groups["y"], control=groups["base"], rng=np.random.default_rng(0)
+    )
     interval = oracle.confidence_interval(0.95)
     rows = by_arm(table)
     for i, arm in enumerate(("x", "y")):
@@ -153,11 +159,20 @@ def test_undecided_says_how_many_seeds_would_decide_and_that_many_do() -> None:
     from ablate.analysis.verdict import seeds_that_decide
 
     n = seeds_that_decide(
-        effect, sigma, rule, seeds=2, arms=2, comparisons=1, critical=float(stats.t.isf(0.025, 1)), df=1
+        effect,
+        sigma,
+        rule,
+        seeds=2,
+        arms=2,
+        comparisons=1,
+        critical=float(stats.t.isf(0.025, 1)),
+        df=1,
     )
     assert n is not None
     for _ in range(200):
-        data = studies.values({"base": 0, "x": effect}, range(n), sd=sigma, rng=int(rng.integers(2**31)))
+        data = studies.values(
+            {"base": 0, "x": effect}, range(n), sd=sigma, rng=int(rng.integers(2**31))
+        )
         decided += by_arm(effects(frame(data), star(data), rule)[0])["x"]["verdict"] != "undecided"
     assert decided / 200 == pytest.approx(0.8, abs=0.1)
 
@@ -179,10 +194,16 @@ def test_arms_without_a_seed_in_common_are_not_compared() -> None:
 
 
 def test_a_ladder_is_judged_rung_by_rung_with_the_baseline_beside_it() -> None:
-    values = studies.values({"base": 0, "one": -0.03, "two": -0.03, "three": -0.05}, range(4), sd=0.001)
+    values = studies.values(
+        {"base": 0, "one": -0.03, "two": -0.03, "three": -0.05}, range(4), sd=0.001
+    )
     references = {"base": None, "one": "base", "two": "one", "three": "two"}
     rows = by_arm(effects(frame(values), references, DUNNETT)[0])
-    assert [rows[a]["verdict"] for a in ("one", "two", "three")] == ["better", "equivalent", "better"]
+    assert [rows[a]["verdict"] for a in ("one", "two", "three")] == [
+        "better",
+        "equivalent",
+        "better",
+    ]
     for arm in ("one", "two", "three"):
         mean = np.mean([values[arm][s] - values["base"][s] for s in range(4)])
         assert rows[arm]["baseline_difference"] == pytest.approx(mean)
@@ -232,7 +253,9 @@ def test_identical_arms_are_equivalent_and_not_an_error() -> None:
 @pytest.mark.parametrize(
     ("correction", "design"), [("holm", "star"), ("dunnett", "star"), ("dunnett", "ladder")]
 )
-def test_no_effect_is_called_better_or_worse_at_most_at_the_stated_rate(correction: str, design: str) -> None:
+def test_no_effect_is_called_better_or_worse_at_most_at_the_stated_rate(
+    correction: str, design: str
+) -> None:
     studies_count, arms, rule = 400, 5, Rule(correction=correction, smallest_effect=0.0)
     names = ["base", *(f"a{i}" for i in range(1, arms))]
     references: dict[str, str | None] = {"base": None}
@@ -258,5 +281,7 @@ def test_planted_effects_are_found() -> None:
     for _ in range(60):
         truth = {"base": 0, "x": -effect, "n1": 0, "n2": 0, "n3": 0}
         values = studies.values(truth, range(seeds), sd=sd, rng=int(rng.integers(2**31)))
-        found += by_arm(effects(frame(values), star(values), DUNNETT)[0])["x"]["verdict"] == "better"
+        found += (
+            by_arm(effects(frame(values), star(values), DUNNETT)[0])["x"]["verdict"] == "better"
+        )
     assert found >= 56
