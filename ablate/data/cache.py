@@ -1,4 +1,4 @@
-"""The cache of archives and prepared token files: complete or absent, and safe for several processes at once."""
+"""The cache of archives and token files: complete or absent, safe for several processes at once."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def cache_folder(configured: str | None) -> Path:
 def locked(cache: Path, name: str) -> Iterator[None]:
     """Serialises writers of one entry on this machine; the kernel drops a dead owner's lock.
 
-    Where the file system has no locks the work may be done twice, and the atomic rename still keeps the
-    result whole.
+    Where the file system has no locks the work may be done twice, and the atomic rename still
+    keeps the result whole.
     """
     folder = _writable(cache / "locks")
     with open(folder / f"{name}.lock", "a") as file:
@@ -60,12 +60,12 @@ def _writable(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(
-            f"The cache folder {folder} cannot be written ({error.strerror}). Set data.cache_dir or the "
-            "environment variable ABLATE_CACHE to a folder of yours."
+            f"The cache folder {folder} cannot be written ({error.strerror}). Set data.cache_dir "
+            "or the environment variable ABLATE_CACHE to a folder of yours."
         ) from None
     if not os.access(folder, os.W_OK):
         raise DataError(
-            f"The cache folder {folder} cannot be written. Set data.cache_dir or the environment variable "
-            "ABLATE_CACHE to a folder of yours."
+            f"The cache folder {folder} cannot be written. Set data.cache_dir or the environment "
+            "variable ABLATE_CACHE to a folder of yours."
         )
     return folder

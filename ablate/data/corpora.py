@@ -68,8 +68,8 @@ def find_corpus(name: str) -> Corpus:
     """Raises DataError for a name that no recipe has."""
     if name not in CORPORA:
         raise DataError(
-            f"data.corpus={name}: there is no such corpus. Known: {', '.join(CORPORA)}. For text of your "
-            "own set data.path."
+            f"data.corpus={name}: there is no such corpus. Known: {', '.join(CORPORA)}. For text "
+            "of your own set data.path."
         )
     return CORPORA[name]
 
@@ -116,7 +116,7 @@ def _django_docs(archive: Path | None) -> Iterator[str]:
 
 
 def _botocore(archive: Path | None) -> Iterator[str]:
-    """The prose of the service descriptions: every distinct text of 200 characters or more, without tags."""
+    """The service descriptions: every distinct text of 200 characters or more, without tags."""
     assert archive is not None
     seen: set[str] = set()
     with zipfile.ZipFile(archive) as wheel:
@@ -214,7 +214,7 @@ CORPORA: dict[str, Corpus] = {
         ),
         Corpus(
             name="stdlib",
-            summary="Docstrings and help topics of the running Python, a document a module or topic",
+            summary="Docstrings and help topics of the running Python, a document a module",
             licence="PSF-2.0",
             archive=None,
             cut=_stdlib,

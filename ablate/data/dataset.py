@@ -1,4 +1,4 @@
-"""The data of a trial: batches as a pure function of (data, seed, step), and the validation pass."""
+"""The data of a trial: batches as a pure function of (data, seed, step), and the validation."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ class Data:
         if self.sequences(sequence_length) == 0:
             longest = max((len(f) for f in self.train.files), default=0)
             raise DataError(
-                f"data {self.name}: its longest training file has {longest} tokens, too short for one sequence of "
-                f"train.sequence_length={sequence_length}. Give more text, or lower train.sequence_length."
+                f"data {self.name}: its longest training file has {longest} tokens, too short for "
+                f"one sequence of train.sequence_length={sequence_length}. Give more text, or "
+                "lower train.sequence_length."
             )
         if len(self.held_out) < 2:
             raise DataError(
@@ -78,7 +79,8 @@ class Data:
             )
         if self.document_masking and self.eos_token_id is None:
             raise DataError(
-                "data.document_masking=true: it is not known which token ends a document. Set model.eos_token_id."
+                "data.document_masking=true: it is not known which token ends a document. Set "
+                "model.eos_token_id."
             )
 
     def batch(
@@ -92,7 +94,8 @@ class Data:
     ) -> Batch:
         """The batch of `step` (from 1); of its rows only `rows`, for one rank of several.
 
-        Independent of world size, restarts and arm: rank r of w asks for its slice of the same batch.
+        Independent of world size, restarts and arm: rank r of w asks for its slice of the same
+        batch.
         """
         indices = sequence_indices(
             step, sequences=self.sequences(sequence_length), seed=seed, batch_size=batch_size
@@ -103,10 +106,11 @@ class Data:
     def validation(
         self, sequence_length: int, tokens: int | None = None, *, batch_size: int = 16
     ) -> Iterator[Batch]:
-        """Passes over the held-out tokens (the first `tokens` of them), predicting each but the first once.
+        """Passes over the (first `tokens`) held-out tokens, predicting each but the first once.
 
-        Windows overlap by one token: the last of one is the first, unpredicted, of the next. The last window
-        is padded on the right to `sequence_length`, its surplus labels IGNORED; the last batch may be smaller.
+        Windows overlap by one token: the last of one is the first, unpredicted, of the next. The
+        last window is padded on the right to `sequence_length`, its surplus labels IGNORED; the
+        last batch may be smaller.
         """
         total = len(self.held_out) if tokens is None else min(tokens, len(self.held_out))
         stride = sequence_length - 1
@@ -129,14 +133,15 @@ class Data:
             yield self._batch(input_ids, labels, indices, lengths)
 
     def tokenizer(self) -> Tokenizer:
-        """For text generation. Raises DataError where the tokenizer is not known (plain token files)."""
+        """For text generation. Raises DataError where it is not known (plain token files)."""
         if self.tokenizer_path is not None:
             text = self.tokenizer_path.read_text(encoding="utf-8")
             return JsonTokenizer(self.tokenizer_name, text, self.eos_token_id)
         if self.tokenizer_name == "bytes" and self.token_bytes is not None:
             return ByteTokenizer()
         raise DataError(
-            f"data {self.name}: its tokenizer is not known. Set data.tokenizer to its tokenizer.json."
+            f"data {self.name}: its tokenizer is not known. Set data.tokenizer to its "
+            "tokenizer.json."
         )
 
     def with_document_masking(self, on: bool) -> Data:

@@ -13,12 +13,14 @@ def document_lengths(
     eos_token_id: int,
     lengths: Int64[np.ndarray, "b"] | None = None,
 ) -> tuple[Int32[np.ndarray, "b d"], list[int]]:
-    """Lengths of the documents in each row, padded with zeros on the right, and the longest of each row.
+    """Lengths of the documents in each row, padded with zeros on the right, and the longest of
+    each row.
 
-    EOS ends a document and belongs to it; what follows the last EOS is a document too (OLMo's rule). The
-    padding of a row, from `lengths` on, counts as one document, so that every row sums to t.
+    EOS ends a document and belongs to it; what follows the last EOS is a document too (OLMo's
+    rule). The padding of a row, from `lengths` on, counts as one document, so that every row sums
+    to t.
     """
-    b, t = input_ids.shape
+    b = len(input_ids)
     ends = input_ids == eos_token_id
     if lengths is not None:
         for row, n in zip(ends, lengths, strict=True):
@@ -38,7 +40,8 @@ def document_lengths(
 def repetitive(
     input_ids: Int64[np.ndarray, "b t"], *, max_period: int = 13, min_repeats: int = 32
 ) -> Bool[np.ndarray, "b"]:
-    """True for rows in which some pattern of 1 to `max_period` tokens stands `min_repeats` times in a row.
+    """True for rows in which some pattern of 1 to `max_period` tokens stands `min_repeats` times
+    in a row.
 
     OLMo 2's filter (arXiv 2501.00656, section 3.1): such rows were seen to cause loss spikes.
     """

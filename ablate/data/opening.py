@@ -1,4 +1,4 @@
-"""From a DataConfig to Data: prepared once, kept in the cache, opened in a millisecond ever after."""
+"""From a DataConfig to Data: prepared once and cached, opened in a millisecond ever after."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def open_data(
 
     Args:
         config: The `data` section.
-        eos_token_id: The token that ends documents, where neither the tokenizer nor a prepared folder says it.
+        eos_token_id: The token that ends documents, where neither tokenizer nor folder says it.
         progress: Shows a bar on a terminal while something is prepared.
 
     Raises:
@@ -255,7 +255,8 @@ def _refuse_overlap(config: DataConfig) -> None:
     )
     if shared:
         raise DataError(
-            f"data.validation_path: {min(shared)} is also trained on (data.path). Held-out files must be others."
+            f"data.validation_path: {min(shared)} is also trained on (data.path). Held-out files "
+            "must be others."
         )
 
 
@@ -275,7 +276,7 @@ def _tokenizer(
     cache: Path,
     eos_token_id: int | None,
 ) -> tuple[Tokenizer, str | None]:
-    """The tokenizer and its tokenizer.json, if it has one; `train` gives the texts that a BPE is trained on."""
+    """The tokenizer and its tokenizer.json, if any; a BPE is trained on the texts of `train`."""
     if config.tokenizer == "bytes":
         return ByteTokenizer(), None
     if config.tokenizer == "bpe":
@@ -301,8 +302,8 @@ def _read_tokenizer(name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(
-            f"data.tokenizer={name}: cannot read it ({reason}). Known: bytes, bpe, gpt2, or the path of a "
-            "tokenizer.json."
+            f"data.tokenizer={name}: cannot read it ({reason}). Known: bytes, bpe, gpt2, or the "
+            "path of a tokenizer.json."
         ) from None
 
 

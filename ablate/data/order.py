@@ -1,10 +1,10 @@
 """Which sequences the batch of step t holds: a pure function of (number of sequences, seed, t).
 
-An epoch is a pseudo-random permutation of the n sequences that is computed, never stored: a Feistel network
-of mixed radix on the a x b grid with a = ceil(sqrt n), b = ceil(n / a), where values of n and above are
-walked on along their cycle until they fall below n (Black and Rogaway, "Ciphers with arbitrary finite
-domains", CT-RSA 2002). Memory is O(1) in n, an element costs O(1), and nothing depends on world size,
-workers, restarts or the arm.
+An epoch is a pseudo-random permutation of the n sequences that is computed, never stored: a Feistel
+network of mixed radix on the a x b grid with a = ceil(sqrt n), b = ceil(n / a), where values of n
+and above are walked on along their cycle until they fall below n (Black and Rogaway, "Ciphers with
+arbitrary finite domains", CT-RSA 2002). Memory is O(1) in n, an element costs O(1), and nothing
+depends on world size, workers, restarts or the arm.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def sequence_indices(
 ) -> Int64[np.ndarray, "b"]:
     """The sequences of the batch at `step` (counted from 1), in order.
 
-    Step t takes the positions (t - 1) * batch_size and following of an endless stream in which each epoch
-    is a permutation of its own; a batch may end one epoch and begin the next.
+    Step t takes the positions (t - 1) * batch_size and following of an endless stream in which
+    each epoch is a permutation of its own; a batch may end one epoch and begin the next.
     """
     if step < 1 or sequences < 1 or batch_size < 1:
         raise ValueError(
@@ -71,7 +71,9 @@ def _encrypt(
 
 
 def _mix(x: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit reaches every output bit."""
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit reaches every
+    output bit.
+    """
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -1,8 +1,8 @@
 """Token files as they are (OLMo's, Dolma's): every mistake is found before training starts.
 
-Each file is read once from end to end (largest token, sha256); the result is remembered in the cache under
-the file's path, size and modification time. Without held-out files of their own, the last documents of each
-file are held out: what follows the last EOS before the cut.
+Each file is read once from end to end (largest token, sha256); the result is remembered in the
+cache under the file's path, size and modification time. Without held-out files of their own, the
+last documents of each file are held out: what follows the last EOS before the cut.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ def open_token_files(
     eos_token_id: int | None = None,
     on_bytes: OnBytes = None,
 ) -> tuple[TokenStream, TokenStream]:
-    """The training and the held-out tokens of the files at `paths` (the latter empty for `held_out` = 0).
+    """The training tokens and the last `held_out` share of the files at `paths`.
 
     Raises:
-        DataError: naming the file, for a NumPy header, a size that is no multiple of the item's, a dtype
+        DataError: naming the file, for a NumPy header, a size that is no multiple of the item's, a
+        dtype
             that the content belies.
     """
     train, validation = [], []
@@ -60,13 +61,13 @@ def _check(path: Path, dtype: str) -> int:
         head = file.read(1 << 20)
     if head.startswith(b"\x93NUMPY"):
         raise DataError(
-            f"{path} was written by numpy.save and has its header; OLMo's token files are headerless. Rewrite "
-            f"it: numpy.load(file).astype('{dtype}').tofile(other)."
+            f"{path} was written by numpy.save and has its header; OLMo's token files are "
+            f"headerless. Rewrite it: numpy.load(file).astype('{dtype}').tofile(other)."
         )
     if size % item:
         raise DataError(
-            f"{path} is truncated or not {dtype}: its {size} bytes are no multiple of {item}. Set data.dtype to "
-            "the type it was written with, or copy the file again."
+            f"{path} is truncated or not {dtype}: its {size} bytes are no multiple of {item}. Set "
+            "data.dtype to the type it was written with, or copy the file again."
         )
     if dtype == "uint16" and size % 4 == 0:
         pairs = np.frombuffer(head[: len(head) // 4 * 4], dtype="<u2").reshape(-1, 2)

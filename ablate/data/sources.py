@@ -39,9 +39,12 @@ def open_source(config: DataConfig, cache: Path) -> Source:
 
 def corpus_source(corpus: Corpus, cache: Path) -> Source:
     """A named corpus; its archive is fetched when the documents are asked for."""
+    kept: list[str] = []  # cutting takes seconds, and a corpus is small
 
     def documents() -> Iterator[str]:
-        return corpus.cut(fetch(corpus.archive, cache) if corpus.archive else None)
+        if not kept:
+            kept.extend(corpus.cut(fetch(corpus.archive, cache) if corpus.archive else None))
+        return iter(kept)
 
     return Source(name=corpus.name, identity=[corpus.name, corpus.identity()], documents=documents)
 
@@ -49,9 +52,9 @@ def corpus_source(corpus: Corpus, cache: Path) -> Source:
 def fallback(failed: str, reason: UnreachableError, cache: Path) -> Source:
     """The corpus that needs no download, announced loudly."""
     warnings.warn(
-        f"data.corpus={failed} could not be fetched, so data.corpus=stdlib is used INSTEAD: the docstrings of "
-        "this Python, which differ between Python versions. Do not compare these losses with those of "
-        f"{failed}. Reason: {reason}",
+        f"data.corpus={failed} could not be fetched, so data.corpus=stdlib is used INSTEAD: the "
+        "docstrings of this Python, which differ between Python versions. Do not compare these "
+        f"losses with those of {failed}. Reason: {reason}",
         stacklevel=2,
     )
     return corpus_source(find_corpus("stdlib"), cache)
@@ -94,8 +97,8 @@ def _dataset_source(name: str, config: DataConfig) -> Source:
             text = record.get(config.text_field)
             if not isinstance(text, str):
                 raise DataError(
-                    f"data.dataset={name}: record {number} has no text in the field {config.text_field!r} "
-                    f"(it has: {', '.join(record)}). Set data.text_field."
+                    f"data.dataset={name}: record {number} has no text in the field "
+                    f"{config.text_field!r} (it has: {', '.join(record)}). Set data.text_field."
                 )
             yield well_formed(text)
 
@@ -121,6 +124,6 @@ def _load_dataset(name: str, split: str) -> Any:
     except Exception as error:
         first = str(error).strip().split("\n")[0]
         raise DataError(
-            f"data.dataset={name} (split {split}) could not be loaded: {type(error).__name__}: {first}. Check "
-            "the name and the network, or use data.path or data.corpus."
+            f"data.dataset={name} (split {split}) could not be loaded: {type(error).__name__}: "
+            f"{first}. Check the name and the network, or use data.path or data.corpus."
         ) from None

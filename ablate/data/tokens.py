@@ -1,7 +1,7 @@
 """Token files as OLMo has them: headerless raw little-endian arrays, read through the page cache.
 
-A stream is a list of such files (or stretches of them). Training reads it as rows, consecutive
-non-overlapping sequences within each file whose tail is dropped; validation reads it from end to end.
+A stream is a list of such files (or stretches of them). Training reads it as rows: consecutive
+non-overlapping sequences within each file, whose tail is dropped. Validation reads it end to end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNK = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFile:
-    """The tokens [start, stop) of a raw file; `size` and `mtime_ns` are those of the file that was checked."""
+    """The tokens [start, stop) of a raw file, as it was when it was checked (size, mtime_ns)."""
 
     path: Path
     dtype: str
@@ -100,9 +100,10 @@ class TokenStream:
             offset, token = _first_at_least(file, vocab_size)
             item = np.dtype(file.dtype).itemsize
             raise DataError(
-                f"{file.path}: token {token} at position {offset} (byte {offset * item}) does not fit "
-                f"model.vocab_size={vocab_size}; the largest token of the file is {file.largest}. Raise "
-                f"model.vocab_size, or, if the file is not {file.dtype}, set data.dtype."
+                f"{file.path}: token {token} at position {offset} (byte {offset * item}) does not "
+                f"fit model.vocab_size={vocab_size}; the largest token of the file is "
+                f"{file.largest}. Raise model.vocab_size, or, if the file is not {file.dtype}, set "
+                "data.dtype."
             )
 
     @functools.lru_cache(maxsize=8)  # noqa: B019 (a stream lives as long as the process)
@@ -126,7 +127,7 @@ def inspect(
     largest, digest = -1, hashlib.sha256()
     for chunk in _chunks(whole[start:stop]):
         largest = max(largest, int(chunk.max()))
-        digest.update(chunk)
+        digest.update(chunk.data)
         if on_bytes:
             on_bytes(chunk.nbytes)
     return TokenFile(
