@@ -57,8 +57,8 @@ def verdict_columns(j: Judgement) -> dict[str, str]:
     columns |= {"p": "p", "verdict": "verdict"}
     if j.ladder:
         columns |= {
-            "baseline_difference": f"difference to {j.baseline}",
-            "baseline_interval": f"{level} to {j.baseline}",
+            "baseline_difference": f"to {j.baseline}",
+            "baseline_interval": level,
         }
     return columns
 
