@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from ablate.data import Batch
 from ablate.train.loss import IGNORED
-
-if TYPE_CHECKING:
-    from ablate.data import Batch
 
 __all__ = ["TensorBatch", "to_tensors"]
 
@@ -34,10 +32,14 @@ class TensorBatch:
         """Keyword arguments of the model's forward."""
         if self.doc_lens is None:
             return {"input_ids": self.input_ids}
-        return {"input_ids": self.input_ids, "doc_lens": self.doc_lens, "max_doc_lens": self.max_doc_lens}
+        return {
+            "input_ids": self.input_ids,
+            "doc_lens": self.doc_lens,
+            "max_doc_lens": self.max_doc_lens,
+        }
 
     def split(self, size: int | None) -> Iterator[TensorBatch]:
-        """Micro-batches of `size` rows; None is the whole batch. `count` stays that of the whole."""
+        """Micro-batches of `size` rows, None being all; `count` stays that of the whole batch."""
         rows = self.input_ids.shape[0]
         if size is None or size >= rows:
             yield self
@@ -54,7 +56,7 @@ class TensorBatch:
 
 
 def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
-    """Labels get a last column without labels, so that the logits need not be cut (cutting copies them)."""
+    """Labels get an ignored last column, so that the logits need not be cut (which copies them)."""
     rows, length = batch.input_ids.shape
     labels = np.full((rows, length), IGNORED, dtype=np.int64)
     labels[:, :-1] = batch.labels
@@ -63,7 +65,9 @@ def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
         tensor = torch.from_numpy(array)
         if device.type == "cpu":
             return tensor
-        return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+        return (tensor.pin_memory() if device.type == "cuda" else tensor).to(
+            device, non_blocking=True
+        )
 
     return TensorBatch(
         input_ids=send(batch.input_ids),

@@ -56,9 +56,9 @@ def save(
 
 
 def prune(attempt: Attempt, keep: int) -> None:
-    """Keeps the newest `keep` checkpoints of the whole trial (-1: all), and no debris of earlier attempts.
+    """Keeps the newest `keep` checkpoints of the trial (-1: all), and no debris of old attempts.
 
-    What a newer attempt wrote is not ours to touch, also where this attempt was fenced off meanwhile.
+    What a newer attempt wrote is not ours to touch: this one may have been fenced off meanwhile.
     """
     earlier = [a for a in attempt.trial.attempts() if a.number < attempt.number]
     for old in earlier:
@@ -74,7 +74,9 @@ def prune(attempt: Attempt, keep: int) -> None:
 
 
 def read_newest(
-    trial: TrialDir, device: torch.device, on_unreadable: Callable[[int, int, str], None] | None = None
+    trial: TrialDir,
+    device: torch.device,
+    on_unreadable: Callable[[int, int, str], None] | None = None,
 ) -> Checkpoint | None:
     """The newest checkpoint that can be read; damaged ones are skipped with a warning."""
     for attempt, step in _candidates(trial):

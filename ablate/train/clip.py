@@ -1,7 +1,7 @@
 """Gradient clipping: four rules, and the global norm that is logged before any of them acts.
 
-A rule is called once a step with all gradients and their norms, which are computed once for the log, the
-divergence check and the rule. It never copies a value to the host.
+A rule is called once a step with all gradients and their norms, computed once for the log, the check
+for divergence and the rule. It never copies a value to the host.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Clip(Protocol):
 
 def build_clip(config: ClipConfig, names: list[str], betas: tuple[float, ...]) -> Clip:
     """The rule that `config` names, for parameters `names` in the order of the gradients."""
-    cls = load_object("clip.name", config.name) if is_import_path(config.name) else CLIPS[config.name]
+    cls = (
+        load_object("clip.name", config.name) if is_import_path(config.name) else CLIPS[config.name]
+    )
     return cls(config, names, betas)
 
 
@@ -54,7 +56,7 @@ class NoClip:
         pass
 
     def limit(self, step: int, value: float) -> float:
-        """`value`, `warmup_factor` times higher during the first `warmup_steps` (upstream: one step later)."""
+        """`value`, higher by `warmup_factor` in the first `warmup_steps` (upstream: one later)."""
         return value * self.config.warmup_factor if step <= self.config.warmup_steps else value
 
     def state_dict(self) -> dict[str, Any]:
@@ -77,8 +79,8 @@ class NormClip(NoClip):
 class RatioClip(NoClip):
     """Each gradient g to max_ratio times the running mean of its own clipped norms.
 
-    The mean of a tensor starts at its first norm and moves by 1 - max(beta1, beta2). Upstream keeps it
-    only from step 2 on, so the first step, whose gradients are untypical, leaves no trace; so do we.
+    The mean of a tensor starts at its first norm and moves by 1 - max(beta1, beta2). Upstream
+    keeps it only from step 2 on, so that the untypical first step leaves no trace; so do we.
     """
 
     def __init__(self, config: ClipConfig, names: list[str], betas: tuple[float, ...]) -> None:
@@ -88,7 +90,9 @@ class RatioClip(NoClip):
 
     def __call__(self, step: int, gradients: list[Tensor], norms: Float[Tensor, " n"]) -> None:
         mean = norms if self.mean is None else self.mean
-        coefficients = (self.limit(step, self.config.max_ratio) * mean / (norms + EPSILON)).clamp(max=1.0)
+        coefficients = (self.limit(step, self.config.max_ratio) * mean / (norms + EPSILON)).clamp(
+            max=1.0
+        )
         torch._foreach_mul_(gradients, list(coefficients.unbind()))
         if step > 1:
             self.mean = torch.lerp(mean, norms * coefficients, self.weight)
@@ -109,4 +113,9 @@ class ValueClip(NoClip):
         torch._foreach_clamp_max_(gradients, limit)
 
 
-CLIPS: dict[str, type[NoClip]] = {"none": NoClip, "norm": NormClip, "ratio": RatioClip, "value": ValueClip}
+CLIPS: dict[str, type[NoClip]] = {
+    "none": NoClip,
+    "norm": NormClip,
+    "ratio": RatioClip,
+    "value": ValueClip,
+}

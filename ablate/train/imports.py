@@ -24,6 +24,8 @@ def load_object(field: str, path: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise ConfigError(field, path, f"cannot be imported ({error})", "Is it on PYTHONPATH?") from error
+        raise ConfigError(
+            field, path, f"cannot be imported ({error})", "Is it on PYTHONPATH?"
+        ) from error
     except AttributeError:
         raise ConfigError(field, path, f"module {module} has no {name}") from None

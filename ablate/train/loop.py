@@ -1,7 +1,7 @@
 """The training loop. Everything that a step does is on this screen, in order.
 
-The device is waited for twice a step: for the loss and the gradient norm, which decide whether the update may
-be applied at all, and for the size of the update. All else that is logged is known to the host.
+The device is waited for twice a step: for the loss and the gradient norm, which decide whether the
+update may be applied at all, and for the size of the update. The host knows all else that is logged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Float
@@ -28,15 +28,19 @@ __all__ = ["train"]
 
 
 def train(
-    run: Run, start: int, record: Record, save: Callable[[int], None], should_stop: Callable[[], str | None]
+    run: Run,
+    start: int,
+    record: Record,
+    save: Callable[[int], None],
+    should_stop: Callable[[], str | None],
 ) -> tuple[int, str | None]:
     """Trains steps `start` + 1 to train.steps.
 
     Returns:
-        The last step that was done, and why it was stopped there (None where it was the last of all).
+        The last step that was done, and why it was stopped there (None: it was the last of all).
 
     Raises:
-        DivergedError: at the first loss or gradient norm that is not finite; its update is not applied.
+        DivergedError: at the first loss or gradient norm that is not finite; no update is applied.
     """
     c, precision, update_norm = run.config.train, run.precision, UpdateNorm(run.parameters)
     run.model.train()
@@ -51,34 +55,34 @@ def train(
         gradients = run.gradients()
         norms = gradient_norms(gradients)
         loss, z_loss, norm = torch.cat((losses, norms.norm()[None])).tolist()
-        row = {"step": step, "tokens": step * run.tokens_per_step, "train/loss": loss, "train/grad_norm": norm}
+        row: dict[str, Any] = {"step": step, "tokens": step * run.tokens_per_step}
+        row |= {"train/loss": loss, "train/grad_norm": norm, "lr": rate}
 
-        wrong = None if math.isfinite(loss) and math.isfinite(norm) else f"loss {loss}, gradient norm {norm}"
-        if wrong and not precision.may_retry(loss):
-            record.row(row)
-            record.event(step, "nonfinite", what=wrong)
-            raise DivergedError(step, wrong)
-        if wrong:
-            record.event(step, "overflow", scale=precision.scale)
-            update = 0.0
-        else:
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
             run.clip(step, gradients, norms)
             update_norm.before()
             run.optimiser.step()
-            update = update_norm.after().item()
+            row["train/update_norm"] = update_norm.after().item()
+        elif precision.may_retry(loss):
+            record.event(step, "overflow", scale=precision.scale)
+            row["train/update_norm"] = 0.0
+        else:
+            diverge(record, row, f"loss {loss}, gradient norm {norm}")
         precision.update()
         run.optimiser.zero_grad(set_to_none=True)
-        speed = run.tokens_per_step / (time.perf_counter() - began)
-        row |= {"train/update_norm": update, "lr": rate, "tokens_per_second": speed}
-
-        last = step == c.steps
+        row["tokens_per_second"] = run.tokens_per_step / (time.perf_counter() - began)
         if run.config.loss.z_loss:
             row["train/z_loss"] = z_loss
+
+        last = step == c.steps
         if due(step, c.measure_every):
             row |= measure(run, batch)
         if last or due(step, c.validate_every):
             row |= (values := validate(run))
             record.event(step, "validation", **values)
+            if not math.isfinite(values["val/loss"]):
+                diverge(record, row, f"validation loss {values['val/loss']}")
         record.row(row)
 
         reason = None if last else should_stop()
@@ -89,11 +93,18 @@ def train(
     return c.steps, None
 
 
+def diverge(record: Record, row: dict[str, Any], what: str) -> NoReturn:
+    """The row that shows it is still written."""
+    record.row(row)
+    record.event(row["step"], "nonfinite", what=what)
+    raise DivergedError(row["step"], what)
+
+
 def due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, "2"]:
+def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
     """Gradients of the mean loss over the real labels of the whole batch, however it is cut.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Cross-entropy in float32, summed, so that the caller divides once by the labels of the whole batch."""
+"""Cross-entropy in float32, summed: the caller divides once by the labels of the whole batch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ IGNORED = -100
 
 def language_loss(
     logits: Float[Tensor, "b t v"], labels: Int[Tensor, "b t"], z_loss: float = 0.0
-) -> Float[Tensor, "2"]:
+) -> Float[Tensor, " 2"]:
     """Sums over real labels of -log p(label), in nats, and of `z_loss * logsumexp(logits)^2`.
 
-    Upstream divides by all input positions, which makes its loss (t-1)/t of the true mean, and never reads
-    its z-loss multiplier. Columns that pad the vocabulary take part in the softmax, as upstream.
+    Upstream divides by all input positions, which makes its loss (t-1)/t of the true mean, and
+    never reads its z-loss multiplier. Columns that pad the vocabulary take part in the softmax.
 
     Args:
         logits: in any float type.

@@ -1,9 +1,10 @@
-"""What is measured besides the loss: the size of each update, and, on a slower interval, the inside of the model."""
+"""What is measured besides the loss: the size of each update, and at times the model's inside."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,7 +21,7 @@ LAYER = re.compile(r"\bblocks\.(\d+)\.|\bblock_groups\.(\d+)\.(\d+)\.")
 class UpdateNorm:
     """2-norm of what the optimiser adds to all parameters in one step.
 
-    Fused optimisers change parameters in place, so the step is a difference: one copy of the parameters.
+    Fused optimisers change parameters in place, so it takes a copy of them and a difference.
     """
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
@@ -34,23 +35,28 @@ class UpdateNorm:
     @torch.no_grad()
     def after(self) -> Float[Tensor, ""]:
         torch._foreach_sub_(self.buffers, self.parameters)
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32)))
+        return torch.linalg.vector_norm(
+            torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
+        )
 
 
 @torch.no_grad()
 def measure(run: Run, batch: TensorBatch) -> dict[str, float]:
-    """Largest attention logit and activation RMS of each layer, weight norms, statistics of the output logits.
+    """Attention logits and activations of each layer, weight norms, statistics of the output.
 
-    One forward pass of its own over the first micro-batch, without dropout and gradients: it changes nothing.
+    One forward pass of its own over the first micro-batch, without dropout: it changes nothing.
     """
     part = next(batch.split(run.config.train.micro_batch_size))
     run.model.eval()
-    with run.model.recording() as record, run.precision.autocast():
+    model: Any = run.model  # its `recording` is not nn.Module's
+    with model.recording() as record, run.precision.autocast():
         logits = run.model(**part.model_inputs).logits.float()
     run.model.train()
     norms = _weight_norms(run.model, run.model_config.block_group_size)
     values = {**record, **_logit_statistics(logits), **norms}
-    return dict(zip(values, torch.stack([v.float() for v in values.values()]).tolist(), strict=True))
+    return dict(
+        zip(values, torch.stack([v.float() for v in values.values()]).tolist(), strict=True)
+    )
 
 
 def _logit_statistics(logits: Float[Tensor, "b t v"]) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Optimisers and their parameter groups.
 
-torch's own where it has one: AdamW (fused, 3 to 4 times the speed of its default loop on a CPU too) and Muon;
-Lion is ours. Decay follows OLMo: matrices of linear layers decay; biases, norm weights and embeddings
-(token and position, hence a tied head) do not, unless the configuration says so.
+Torch's own where it has one: AdamW (fused: 3 to 4 times as fast as its default loop, on a CPU too) and
+Muon; Lion is ours. Decay follows OLMo: matrices of linear layers decay; biases, norm weights and
+embeddings (of tokens and positions, hence a tied head) do not, unless the configuration says so.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> Groups:
             raise ConfigError(
                 "optim.weight_decay",
                 config.weight_decay,
-                f"whether parameter {name} decays is undecided: it is no bias, norm, embedding or linear weight",
+                f"what of parameter {name}? It is no bias, norm, embedding or linear weight",
                 "Hold it in nn.Linear or nn.Embedding, or give it a name that ends in bias",
             )
         chosen[decays[kind]].append((name, parameter))
@@ -74,14 +74,18 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> Groups:
 def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer | MuonAdamW:
     """The optimiser that `config` names, over `model`'s parameter groups.
 
-    An import path names a class called with the groups and those of lr, betas, eps, weight_decay and
-    momentum that its signature has.
+    An import path names a class called with the groups and those of lr, betas, eps, weight_decay
+    and momentum that its signature has.
     """
     if is_import_path(config.name):
         cls = load_object("optim.name", config.name)
-        offered = {k: getattr(config, k) for k in ("lr", "betas", "eps", "weight_decay", "momentum")}
+        offered = {
+            k: getattr(config, k) for k in ("lr", "betas", "eps", "weight_decay", "momentum")
+        }
         accepted = inspect.signature(cls).parameters
-        return cls(parameter_groups(model, config), **{k: v for k, v in offered.items() if k in accepted})
+        return cls(
+            parameter_groups(model, config), **{k: v for k, v in offered.items() if k in accepted}
+        )
     return OPTIMISERS[config.name](model, config)
 
 
@@ -92,14 +96,22 @@ def _adamw(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
 def _fused_adamw(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     beta1, beta2 = config.betas
     return torch.optim.AdamW(
-        groups, lr=config.lr, betas=(beta1, beta2), eps=config.eps, weight_decay=config.weight_decay, fused=True
+        groups,
+        lr=config.lr,
+        betas=(beta1, beta2),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=True,
     )
 
 
 def _lion(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     beta1, beta2 = config.betas
     return Lion(
-        parameter_groups(model, config), lr=config.lr, betas=(beta1, beta2), weight_decay=config.weight_decay
+        parameter_groups(model, config),
+        lr=config.lr,
+        betas=(beta1, beta2),
+        weight_decay=config.weight_decay,
     )
 
 
@@ -115,7 +127,7 @@ OPTIMISERS: dict[str, Callable[[nn.Module, OptimConfig], Any]] = {
 
 
 class Lion(torch.optim.Optimizer):
-    """Sign of an interpolated momentum (arXiv 2302.06675): p <- p (1 - lr wd) - lr sign(b1 m + (1 - b1) g)."""
+    """p <- p (1 - lr wd) - lr sign(b1 m + (1 - b1) g), m <- b2 m + (1 - b2) g (2302.06675)."""
 
     def __init__(
         self,
@@ -150,7 +162,8 @@ class MuonAdamW:
     """torch's Muon on the matrices inside the blocks, AdamW on everything else, as one optimiser.
 
     Muon's update is scaled to AdamW's usual size (`match_rms_adamw`, arXiv 2502.16982), so that one
-    learning rate and one decay serve both. Embeddings and the output head are AdamW's, as Muon's author has it.
+    learning rate and one decay serve both. Embeddings and the output head are left to AdamW, as
+    Muon's author advises.
     """
 
     def __init__(self, model: nn.Module, config: OptimConfig) -> None:
@@ -183,11 +196,13 @@ class MuonAdamW:
 
 
 def _split_matrices(model: nn.Module, groups: Groups) -> tuple[Groups, Groups]:
-    """Each group's hidden matrices, and what is left of it; groups without parameters are dropped."""
+    """Each group's hidden matrices, and what is left of it; empty groups are dropped."""
     head = model.get_parameter(HEAD) if HEAD in dict(model.named_parameters()) else None
     split: tuple[Groups, Groups] = ([], [])
     for group in groups:
-        muon = [(n, p) for n, p in group["params"] if kind_of(model, n) == "matrix" and p is not head]
+        muon = [
+            (n, p) for n, p in group["params"] if kind_of(model, n) == "matrix" and p is not head
+        ]
         names = {n for n, _ in muon}
         for part, members in zip(
             split, (muon, [(n, p) for n, p in group["params"] if n not in names]), strict=True

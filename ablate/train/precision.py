@@ -1,4 +1,4 @@
-"""In which number type a step computes: the same on CPU and GPU (upstream's autocast is silent on a CPU)."""
+"""In which number type a step computes, on CPU as on GPU (upstream ignores it on a CPU)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ablate.config.schema import PrecisionConfig
 __all__ = ["MIN_SCALE", "Precision"]
 
 MIN_SCALE = 2.0**-14
-"""fp16's smallest normal number. A gradient that still overflows at this scale is no rounding problem."""
+"""fp16's smallest normal number: a gradient that overflows at this scale is truly infinite."""
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -32,7 +32,7 @@ class Precision:
     def prepare(self, model: nn.Module) -> nn.Module:
         return model.to(device=self.device, dtype=self.weights)
 
-    def autocast(self) -> contextlib.AbstractContextManager[None]:
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Wrap forward passes in it, not the loss."""
         if self.autocast_type is None:
             return contextlib.nullcontext()
@@ -52,7 +52,7 @@ class Precision:
             self.scaler.unscale_(optimiser)
 
     def update(self) -> None:
-        """The scale of the next step: halved after an overflow, doubled after 2,000 steps without."""
+        """The next step's scale: halved after an overflow, doubled after 2,000 steps without."""
         if self.scaler is not None:
             self.scaler.update()
 

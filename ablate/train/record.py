@@ -15,7 +15,9 @@ __all__ = ["Record"]
 class Record:
     """Append-only; a kill can tear the last line at most, and readers skip a torn line."""
 
-    def __init__(self, attempt: Attempt, on_row: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(
+        self, attempt: Attempt, on_row: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self._metrics, self._events = attempt.open_log(METRICS), attempt.open_log(EVENTS)
         self._on_row = on_row
 
@@ -28,7 +30,7 @@ class Record:
         append_line(self._events, {"step": step, "kind": kind, **fields})
 
     def sync(self) -> None:
-        """On disk before a checkpoint counts, so that a resumed trial misses no row after a power cut."""
+        """Called before a checkpoint counts, so that no row is missing after a power cut."""
         os.fsync(self._metrics)
         os.fsync(self._events)
 

@@ -50,7 +50,10 @@ class Run:
     def next_batch(self, step: int) -> Batch:
         c = self.config.train
         return self.data.batch(
-            step, seed=self.config.seed, batch_size=c.batch_size, sequence_length=self.sequence_length
+            step,
+            seed=self.config.seed,
+            batch_size=c.batch_size,
+            sequence_length=self.sequence_length,
         )
 
     def gradients(self) -> list[Tensor]:
@@ -91,7 +94,7 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
     data.check(model_config.vocab_size, length)
 
     precision = Precision(config.precision, device)
-    model = precision.prepare(OLMo(model_config, init_params=True, seed=config.seed))
+    model: Any = precision.prepare(OLMo(model_config, init_params=True, seed=config.seed))
     if c.activation_checkpointing is not None:
         model.set_activation_checkpointing(c.activation_checkpointing)
     named = dict(model.named_parameters())

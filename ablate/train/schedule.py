@@ -1,13 +1,13 @@
-"""Learning rate as a pure function of the step: OLMo's and OLMo-core's schedules under their own names.
+"""Learning rate as a pure function of the step: OLMo's and OLMo-core's schedules by name.
 
-Legend: t step (from 1), w warm-up, T end of the decay, p peak, a alpha_f. A schedule is `rate(t) -> float`;
-nothing is stored, so a resumed trial needs no schedule state. The two families differ in small ways that are kept:
+Legend: t step (from 1), w warm-up, T end of the decay, p peak, a alpha_f. A schedule is a function
+`rate(t) -> float`, so a resumed trial needs no state of it. The two families differ, and stay so:
 
-|              | OLMo (`olmo/optim.py`)                      | OLMo-core (`optim/scheduler.py`)            |
-|--------------|---------------------------------------------|---------------------------------------------|
-| warm-up from | p / 10                                      | 0                                           |
-| inverse sqrt | p sqrt(w / max(w, t))                       | a p + (p - a p) sqrt(w / max(w, t))         |
-| tail         | none                                        | linear to 0 over `decay`                    |
+|              | OLMo                  | OLMo-core                            |
+|--------------|-----------------------|--------------------------------------|
+| warm-up from | p / 10                | 0                                    |
+| inverse sqrt | p sqrt(w / max(w, t)) | a p + (p - a p) sqrt(w / max(w, t))  |
+| tail         | none                  | linear to 0 over the last `decay`    |
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from ablate.config.schema import ScheduleConfig, amount
-from ablate.config.typed import closest, require
+from ablate.config.schema import ScheduleConfig
+from ablate.config.typed import build, closest, require
 from ablate.errors import ConfigError
 from ablate.train.imports import is_import_path, load_object
+from ablate.train.stages import Rate, composed, overridden, sequenced, steps_of
 
 __all__ = ["SCHEDULES", "Horizon", "Rate", "bolt_on_warmup", "build_schedule"]
-
-Rate = Callable[[int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +54,16 @@ class Horizon:
         return 1.0 if t >= self.end else (t - self.warmup) / (self.end - self.warmup)
 
 
-def build_schedule(config: ScheduleConfig, *, peak: float, steps: int, tokens_per_step: int) -> Rate:
+def build_schedule(
+    config: ScheduleConfig, *, peak: float, steps: int, tokens_per_step: int
+) -> Rate:
     """The schedule that `config` names, for a trial of `steps` steps.
 
     Raises:
         ConfigError: for an unknown name, or lengths that do not fit into the trial.
     """
     lengths = {
-        name: _steps(f"schedule.{name}", getattr(config, name), steps, tokens_per_step)
+        name: steps_of(f"schedule.{name}", getattr(config, name), steps, tokens_per_step)
         for name in ("warmup", "decay")
     }
     horizon = Horizon(
@@ -73,18 +75,14 @@ def build_schedule(config: ScheduleConfig, *, peak: float, steps: int, tokens_pe
         **lengths,
     )
     if is_import_path(config.name):
-        return load_object("schedule.name", config.name)(config, horizon)
-    if config.name not in SCHEDULES:
-        known = ", ".join(SCHEDULES)
-        raise ConfigError("schedule.name", config.name, f"must be one of {known}", closest(config.name, SCHEDULES))
-    return SCHEDULES[config.name](config, horizon)
-
-
-def _steps(field: str, value: str | int | float, steps: int, tokens_per_step: int) -> int:
-    kind, number = amount(field, value)
-    if kind == "fraction":
-        return round(number * steps)
-    return round(number / tokens_per_step) if kind == "tokens" else int(number)
+        shape = load_object("schedule.name", config.name)
+    elif config.name in SCHEDULES:
+        shape = SCHEDULES[config.name]
+    else:
+        reason = "must be one of " + ", ".join(SCHEDULES)
+        raise ConfigError("schedule.name", config.name, reason, closest(config.name, SCHEDULES))
+    budget = {"peak": peak, "steps": steps, "tokens_per_step": tokens_per_step}
+    return overridden(shape(config, horizon), config.override_decay, **budget)
 
 
 # ---- after warm-up: OLMo
@@ -139,7 +137,7 @@ def _max(c: ScheduleConfig, h: Horizon) -> Rate:
 
 
 def bolt_on_warmup(inner: Rate, start: int, end: int) -> Rate:
-    """0 before `start`, a straight line to inner(end), then `inner`: after the optimiser was reset at `start`."""
+    """0 before `start`, a line to inner(end), then `inner`: for an optimiser reset at `start`."""
 
     def rate(t: int) -> float:
         if t < start:
@@ -170,7 +168,7 @@ def _tailed(schedule: _Shape) -> _Shape:
             h.warmup + h.decay <= h.steps,
             "schedule.decay",
             c.decay,
-            f"warm-up ({h.warmup} steps) and decay ({h.decay}) exceed the {h.steps} steps of the trial",
+            f"warm-up ({h.warmup} steps) and decay ({h.decay}) exceed the trial's {h.steps} steps",
         )
         before, start, low = schedule(c, h), h.steps - h.decay, c.lr_min or 0.0
 
@@ -205,7 +203,7 @@ def _half_cosine(c: ScheduleConfig, h: Horizon) -> Rate:
 
 
 def _power(c: ScheduleConfig, h: Horizon) -> Rate:
-    """p (t / w)^b: independent of the horizon (arXiv 2408.13359)."""
+    """The peak times (t / w)^b: independent of the horizon (arXiv 2408.13359)."""
     _needs_warmup(c, h)
     return lambda t: h.peak * (t / h.warmup) ** c.exponent
 
@@ -218,33 +216,49 @@ def _exponential(c: ScheduleConfig, h: Horizon) -> Rate:
 
 
 def _wsds(c: ScheduleConfig, h: Horizon) -> Rate:
-    """Warm-up once, then every period is stable and decays to `lr_min` (or 0) at its end (arXiv 2410.05192).
+    """Warm-up once; each period is stable, then decays to `lr_min` or 0 (arXiv 2410.05192).
 
     As fractions, `warmup` is of the first period and `decay` of each.
     """
     ends = c.periods or [h.steps]
     starts = [0, *ends[:-1]]
-    ok = all(a < b for a, b in zip(starts, ends, strict=True))
-    require(ok, "schedule.periods", c.periods, "must be rising numbers of steps")
-    warmup = _steps("schedule.warmup", c.warmup, ends[0], h.tokens_per_step)
+    rising = all(a < b for a, b in zip(starts, ends, strict=True))
+    require(rising, "schedule.periods", c.periods, "must be rising numbers of steps")
+    shares = c.period_lr_multipliers or [1.0] * len(ends)
+    reason = f"must have one number for each of the {len(ends)} periods"
+    require(len(shares) == len(ends), "schedule.period_lr_multipliers", shares, reason)
+    warmup = steps_of("schedule.warmup", c.warmup, ends[0], h.tokens_per_step)
     decays = [
-        _steps("schedule.decay", c.decay, b - a, h.tokens_per_step) for a, b in zip(starts, ends, strict=True)
+        steps_of("schedule.decay", c.decay, b - a, h.tokens_per_step)
+        for a, b in zip(starts, ends, strict=True)
     ]
-    low, ramp = c.lr_min or 0.0, dataclasses.replace(h, warmup=warmup)
-    for a, b, decay, first in zip(starts, ends, decays, [warmup] + [0] * len(ends), strict=False):
+    for a, b, decay in zip(starts, ends, decays, strict=True):
         reason = f"does not fit into the period of steps {a} to {b}"
-        require(first + decay <= b - a, "schedule.decay", c.decay, reason)
+        require((warmup if a == 0 else 0) + decay <= b - a, "schedule.decay", c.decay, reason)
+    low, ramp = c.lr_min or 0.0, dataclasses.replace(h, warmup=warmup)
 
     def rate(t: int) -> float:
         if t < warmup:
-            return ramp.ramp(t, 0.0)
+            return ramp.ramp(t, 0.0, shares[0] * h.peak)
         if t > ends[-1]:
             return low
         k = bisect.bisect_left(ends, t)
-        left = ends[k] - t
-        return h.peak if left >= decays[k] else low + (h.peak - low) * left / decays[k]
+        left, top = ends[k] - t, shares[k] * h.peak
+        return top if left >= decays[k] else low + (top - low) * left / decays[k]
 
     return rate
+
+
+def _composable(c: ScheduleConfig, h: Horizon) -> Rate:
+    return composed(c.stages, peak=h.peak, steps=h.steps, tokens_per_step=h.tokens_per_step)
+
+
+def _sequential(c: ScheduleConfig, h: Horizon) -> Rate:
+    def part(field: str, values: dict[str, Any], peak: float, steps: int) -> Rate:
+        section = build(ScheduleConfig, values, field)
+        return build_schedule(section, peak=peak, steps=steps, tokens_per_step=h.tokens_per_step)
+
+    return sequenced(c.stages, part, peak=h.peak, steps=h.steps, tokens_per_step=h.tokens_per_step)
 
 
 def _needs_warmup(c: ScheduleConfig, h: Horizon) -> None:
@@ -269,4 +283,6 @@ SCHEDULES: dict[str, _Shape] = {
     "wsds": _wsds,
     "power_lr": _tailed(_core(_power)),
     "exponential": _exponential,
+    "composable": _composable,
+    "sequential": _sequential,
 }

@@ -43,13 +43,13 @@ def run_trial(
 ) -> Result:
     """Runs a trial from its newest readable checkpoint, or from the start, to its last step.
 
-    Stopped and run again, anywhere and however often, it computes what it would have computed undisturbed,
-    bit for bit (on one kind of device, with the same number of threads).
+    Stopped and run again, anywhere and however often, it computes what it would have computed
+    undisturbed, bit for bit (on one kind of device, with the same number of threads).
 
     Args:
         attempt: holds the trial's lease; all that is written goes into its folder.
         config: the resolved configuration.
-        should_stop: asked after each step; a string means save and return, preempted for that reason.
+        should_stop: asked after each step; a string means save and return, preempted for it.
         on_row: sees each row of metrics.jsonl after it was written.
 
     Raises:
@@ -72,7 +72,7 @@ def run_trial(
 
 
 def resume(run: Run, attempt: Attempt, record: Record) -> int:
-    """Restores the newest readable checkpoint of any earlier attempt; the step it was taken at, or 0."""
+    """Restores the newest readable checkpoint of any earlier attempt; returns its step, or 0."""
     unreadable: list[dict[str, Any]] = []
 
     def skip(number: int, step: int, reason: str) -> None:
@@ -89,7 +89,9 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
         return 0
     run.restore(found)
     attempt.resumed_from(found.attempt, found.step)
-    record.event(first, "resume", device=str(run.device), attempt=attempt.number, **{"from": found.attempt})
+    record.event(
+        first, "resume", device=str(run.device), attempt=attempt.number, **{"from": found.attempt}
+    )
     return start
 
 
@@ -145,16 +147,19 @@ def device_name(device: torch.device) -> str:
 
 @contextlib.contextmanager
 def deterministic(threads: int) -> Iterator[None]:
-    """The same bits each time: this many threads, and only kernels that keep their order of summation."""
+    """The same bits each time: so many threads, and kernels that keep their order of summation."""
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it; read at its first use
+    flags: Any = torch.utils.deterministic
+    fill = flags.fill_uninitialized_memory
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # cuBLAS asks for it; read at its first use
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs time
+    flags.fill_uninitialized_memory = False  # a debugging aid that costs time
     try:
         yield
     finally:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = fill
+        flags.fill_uninitialized_memory = fill

@@ -1,4 +1,4 @@
-"""Held-out loss: every validation token but the first of a document stream is predicted exactly once."""
+"""Held-out loss: every validation token but the first is predicted exactly once."""
 
 from __future__ import annotations
 
