@@ -1,7 +1,7 @@
 """Gradient clipping: four rules, and the global norm that is logged before any of them acts.
 
-A rule is called once a step with all gradients and their norms, computed once for the log, the check
-for divergence and the rule. It never copies a value to the host.
+A rule is called once a step with all gradients and their norms, computed once for the log, the
+check for divergence and the rule. It never copies a value to the host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The training loop. Everything that a step does is on this screen, in order.
 
 The device is waited for twice a step: for the loss and the gradient norm, which decide whether the
-update may be applied at all, and for the size of the update. The host knows all else that is logged.
+update may be applied at all, and for the size of the update. The host knows all else by itself.
 """
 
 from __future__ import annotations

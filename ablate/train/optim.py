@@ -1,7 +1,7 @@
 """Optimisers and their parameter groups.
 
-Torch's own where it has one: AdamW (fused: 3 to 4 times as fast as its default loop, on a CPU too) and
-Muon; Lion is ours. Decay follows OLMo: matrices of linear layers decay; biases, norm weights and
+Torch's own where it has one: AdamW (fused: 3 to 4 times as fast as its default loop, also on a CPU)
+and Muon; Lion is ours. Decay follows OLMo: matrices of linear layers decay; biases, norm weights and
 embeddings (of tokens and positions, hence a tied head) do not, unless the configuration says so.
 """
 
@@ -168,7 +168,9 @@ class MuonAdamW:
 
     def __init__(self, model: nn.Module, config: OptimConfig) -> None:
         matrices, rest = _split_matrices(model, parameter_groups(model, config))
-        self.parts: list[torch.optim.Optimizer] = [_fused_adamw(rest, config)]
+        self.parts: list[torch.optim.Optimizer] = []
+        if rest:
+            self.parts.append(_fused_adamw(rest, config))
         if matrices:
             muon = torch.optim.Muon(
                 matrices, lr=config.lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"

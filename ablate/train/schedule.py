@@ -164,6 +164,8 @@ def _tailed(schedule: _Shape) -> _Shape:
     """`schedule`, cut short by a straight line to `lr_min` (or 0) over the last `decay` steps."""
 
     def tailed(c: ScheduleConfig, h: Horizon) -> Rate:
+        if h.decay == 0:
+            return schedule(c, h)
         require(
             h.warmup + h.decay <= h.steps,
             "schedule.decay",
