@@ -1,6 +1,6 @@
 """Optimisers and their parameter groups.
 
-Torch's own where it has one: AdamW (fused: 3 to 4 times as fast as its default loop, also on a CPU)
+Torch's own where it has one: AdamW (fused: 3 to 4 times as fast as its default loop, on a CPU too)
 and Muon; Lion is ours. Decay follows OLMo: matrices of linear layers decay; biases, norm weights and
 embeddings (of tokens and positions, hence a tied head) do not, unless the configuration says so.
 """

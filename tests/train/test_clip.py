@@ -127,7 +127,7 @@ def test_a_users_own_rule_is_found_by_import_path():
 
 
 def test_an_unknown_rule_is_refused_by_name():
-    with pytest.raises(ConfigError, match="clip.name=norms"):
+    with pytest.raises(ConfigError, match=r"clip\.name=norms"):
         clip_of(name="norms")
-    with pytest.raises(ConfigError, match="clip.name"):
+    with pytest.raises(ConfigError, match=r"clip\.name"):
         clip_of(name="tests.nowhere:Clip")

@@ -96,10 +96,15 @@ def olmo_core(name: str, t_max: int | None = None):
     return lambda t: scheduler.get_lr(PEAK, t, STEPS)
 
 
-OLMO = (
-    "constant constant_with_warmup linear_with_warmup cosine_with_warmup "
-    "inverse_sqrt_with_warmup cosine_linear_envelope max_scheduler"
-).split()
+OLMO = [
+    "constant",
+    "constant_with_warmup",
+    "linear_with_warmup",
+    "cosine_with_warmup",
+    "inverse_sqrt_with_warmup",
+    "cosine_linear_envelope",
+    "max_scheduler",
+]
 
 
 @pytest.mark.parametrize("t_max", [None, 80])
