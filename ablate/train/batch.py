@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ablate.data import Batch
-from ablate.train.loss import IGNORED
+from ablate.data import IGNORED, Batch
 
 __all__ = ["TensorBatch", "to_tensors"]
 

@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["IGNORED", "language_loss"]
+from ablate.data import IGNORED
 
-IGNORED = -100
-"""Label of a position that has none."""
+__all__ = ["language_loss"]
 
 
 def language_loss(

@@ -1,8 +1,8 @@
 """Optimisers and their parameter groups.
 
 Torch's own where it has one: AdamW (fused: 3 to 4 times as fast as its default loop, on a CPU too)
-and Muon; Lion is ours. Decay follows OLMo: matrices of linear layers decay; biases, norm weights and
-embeddings (of tokens and positions, hence a tied head) do not, unless the configuration says so.
+and Muon. Lion is ours. Decay follows OLMo: matrices of linear layers decay; biases, norms and
+embeddings (token and position, so a tied head too) do not, unless the configuration says so.
 """
 
 from __future__ import annotations

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
-from ablate.data import Batch, Data, open_data
+from ablate.data import IGNORED, Batch, Data, open_data, repetitive
 from ablate.errors import ConfigError
 from ablate.model import ModelConfig, OLMo
 from ablate.train.checkpoint import Checkpoint
@@ -48,13 +50,18 @@ class Run:
         return self.config.train.batch_size * self.sequence_length
 
     def next_batch(self, step: int) -> Batch:
+        """The batch of `step`; with filter_repetitions, repetitive rows have no labels."""
         c = self.config.train
-        return self.data.batch(
+        batch = self.data.batch(
             step,
             seed=self.config.seed,
             batch_size=c.batch_size,
             sequence_length=self.sequence_length,
         )
+        if c.filter_repetitions:
+            rows = repetitive(batch.input_ids)
+            return dataclasses.replace(batch, labels=np.where(rows[:, None], IGNORED, batch.labels))
+        return batch
 
     def gradients(self) -> list[Tensor]:
         return [p.grad for p in self.parameters if p.grad is not None]

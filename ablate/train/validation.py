@@ -21,7 +21,9 @@ def validate(run: Run) -> dict[str, float]:
     """
     nats, labels, size = 0.0, 0, 0
     run.model.eval()
-    for batch in run.data.validation(run.sequence_length, run.config.train.validation_tokens):
+    c = run.config.train
+    rows = c.micro_batch_size or c.batch_size
+    for batch in run.data.validation(run.sequence_length, c.validation_tokens, batch_size=rows):
         inputs = to_tensors(batch, run.device)
         with run.precision.autocast():
             logits = run.model(**inputs.model_inputs).logits

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.train.loss import IGNORED, language_loss
+from ablate.data import IGNORED
+from ablate.train.loss import language_loss
 
 
 def example(seed: int = 0, b: int = 3, t: int = 7, v: int = 11):
