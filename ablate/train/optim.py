@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch._dynamo  # torch optimisers import it late (2 s): better once, before trials fork
 from torch import Tensor, nn
 
 from ablate.config.schema import OptimConfig

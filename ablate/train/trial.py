@@ -148,18 +148,17 @@ def device_name(device: torch.device) -> str:
 @contextlib.contextmanager
 def deterministic(threads: int) -> Iterator[None]:
     """The same bits each time: so many threads, and kernels that keep their order of summation."""
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads_before, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     flags: Any = torch.utils.deterministic
     fill = flags.fill_uninitialized_memory
-    os.environ.setdefault(
-        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-    )  # cuBLAS asks for it; read at its first use
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # asked for by cuBLAS
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The same as use_deterministic_algorithms, which imports the compiler too (2 s).
+    torch.set_deterministic_debug_mode("warn")
     flags.fill_uninitialized_memory = False  # a debugging aid that costs time
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        torch.set_num_threads(threads_before)
+        torch.set_deterministic_debug_mode(mode)
         flags.fill_uninitialized_memory = fill
