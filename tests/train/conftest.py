@@ -17,6 +17,7 @@ import pytest
 from ablate.rundir import TrialDir
 
 ROOT = Path(__file__).parents[2]
+WORDS = "the of and to in that he shall unto for his a lord they be is him not them it"
 MODEL = {
     "d_model": 16,
     "n_heads": 2,
@@ -34,31 +35,11 @@ MODEL = {
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of documents of seeded random words."""
     folder = tmp_path_factory.mktemp("text")
-    words = [
-        "the",
-        "of",
-        "and",
-        "to",
-        "in",
-        "that",
-        "he",
-        "shall",
-        "unto",
-        "for",
-        "his",
-        "a",
-        "lord",
-        "they",
-        "be",
-        "is",
-        "him",
-        "not",
-        "them",
-        "it",
-    ]
     draw = random.Random(0)
     for i in range(40):
-        (folder / f"{i:02}.txt").write_text(" ".join(draw.choices(words, k=draw.randint(30, 200))))
+        (folder / f"{i:02}.txt").write_text(
+            " ".join(draw.choices(WORDS.split(), k=draw.randint(30, 200)))
+        )
     return folder
 
 
