@@ -1,9 +1,10 @@
-"""Overrides to a configuration tree: Hydra's search path, defaults list and override grammar, composed fast.
+"""Overrides to a configuration tree by Hydra's rules, fast: defaults list, packages, grammar.
 
-The rules are Hydra's own (a test compares the two on every option and on random combinations), on plain
-dictionaries: one composition takes a fraction of a millisecond, where Hydra needs a tenth of a second, and a plan
-of a hundred arms needs hundreds. What goes beyond the plain (an option with a defaults list of its own that
-overrides other groups) is handed to Hydra. One thing more than Hydra: `group=null` takes an option back.
+A test compares the two on every option and on random combinations. Plain dictionaries make one
+composition a fraction of a millisecond, where Hydra needs half a second, and a plan of a hundred
+arms needs hundreds. What goes beyond the plain (an option whose defaults list overrides other
+groups) is handed to Hydra. Two differences: `group=null` takes an option back, and a list of
+options for one group is refused, since the last would win silently.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PRIMARY = "train"
 
 
 class Composer:
-    """Composes configurations as `hydra.compose` would, with the user's `./conf` and `./sweeps` found first."""
+    """`hydra.compose`, with the user's `./conf` and `./sweeps` found first."""
 
     def __init__(self, cwd: Path | None = None) -> None:
         self.cwd = Path.cwd() if cwd is None else Path(cwd)
@@ -194,7 +195,7 @@ def register(cwd: Path | None = None) -> None:
 
 
 def _default_choices(defaults: Sequence[Any]) -> Iterator[tuple[str, str | None]]:
-    """The groups of the primary defaults list in their order; those of Hydra itself are left out."""
+    """The groups of the primary defaults list in their order, without Hydra's own."""
     for entry in defaults:
         if isinstance(entry, Mapping):
             ((group, option),) = entry.items()

@@ -1,4 +1,4 @@
-"""Hydra itself: the user's folders on its search path, and the compositions that are not of the plain kind."""
+"""Hydra itself: the user's folders on its search path, and compositions that are not plain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _cwd = Path()
 
 
 class UserSource(ConfigSource):
-    """The user's `./conf/<group>/` and `./sweeps/`; the primary configuration is never taken from there."""
+    """The user's `./conf/<group>/` and `./sweeps/`, never a primary configuration."""
 
     @staticmethod
     def scheme() -> str:
@@ -79,7 +79,7 @@ class UserSearchPath(SearchPathPlugin):
 
 
 def register(cwd: Path | None = None) -> None:
-    """Makes Hydra find the user's `./conf` and `./sweeps`; call it before `hydra.main` or `initialize`."""
+    """Makes Hydra find the user's `./conf` and `./sweeps`; call it before `hydra.main`."""
     global _cwd
     _cwd = Path.cwd() if cwd is None else Path(cwd).absolute()
     plugins = Plugins.instance()

@@ -1,7 +1,8 @@
 """The YAML files behind the groups: where they are looked for, and what one of them sets.
 
-A user's own come first: `./sweeps/` and `./conf/sweep/` for sweeps, `./conf/<group>/` for every other group, then
-ours. The primary configuration is always ours, so a `train.yaml` that happens to lie in `./conf` is left alone.
+A user's own come first: `./sweeps/` and `./conf/sweep/` for sweeps, `./conf/<group>/` for every
+other group, then ours. The primary configuration is always ours, so a `train.yaml` that happens to
+lie in `./conf` is left alone.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Safe):
-    """YAML with OmegaConf's reading of numbers: 1e-3 is one, a date is a text, a key stands once."""
+    """YAML as OmegaConf reads it: 1e-3 is a number, a date is a text, a key stands once."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [
@@ -151,6 +152,7 @@ _NUMBER = re.compile(
     r"""[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+
     |\.[0-9]+(?:_[0-9]+)*(?:[eE][-+][0-9]+)?
+    |[-+]?[0-9]+(?:_[0-9]+)*(?::[0-5]?[0-9])+\.[0-9_]*
     |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)""",
     re.VERBOSE,
 )

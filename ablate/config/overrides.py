@@ -1,7 +1,8 @@
 """One override, in Hydra's grammar: `key=value`, `+key=value`, `++key=value`, `~key`.
 
-What nearly every override looks like (a plain key, and a number, a word, or a flat list of them) is read here
-by regular expressions; anything else goes to Hydra's own parser, whose import takes 0.3 s. Both read alike.
+What nearly every override looks like (a plain key, and a number, a word, or a flat list of them)
+is read here by regular expressions; anything else goes to Hydra's own parser, whose import takes
+0.3 s. Both read alike.
 """
 
 from __future__ import annotations
@@ -93,7 +94,10 @@ def _parse_with_hydra(line: str) -> Override:
         raise ConfigError(key or "override", text, _reason(line, error), _remedy(line)) from None
     if parsed.is_sweep_override():
         reason = "names several values for one trial"
-        remedy = "Several trials are `ablate train -m`, or the factors of a sweep; a list is [1,2], a text is '\"a,b\"'"
+        remedy = (
+            "Several trials are `ablate train -m`, or the factors of a sweep; "
+            "a list is [1,2], a text is '\"a,b\"'"
+        )
         raise ConfigError(key.lstrip("+~"), text, reason, remedy)
     if parsed.package is not None:
         raise ConfigError(

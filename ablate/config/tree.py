@@ -1,4 +1,4 @@
-"""Configuration trees as plain dictionaries: merging, and overrides of values, by OmegaConf's rules."""
+"""Configuration trees as plain dictionaries: merging and overrides by OmegaConf's rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def apply(tree: dict[str, Any], override: Override) -> None:
     """Applies the override of a value to `tree`.
 
     Raises:
-        ConfigError: for a key that does not exist (or, with `+`, does), with what was probably meant.
+        ConfigError: for a key that does not exist (or, with `+`, does), with what was meant.
     """
     parts = override.key.split(".")
     holder, last = _descend(tree, parts, override), parts[-1]

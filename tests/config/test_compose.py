@@ -103,9 +103,11 @@ def test_random_combinations_compose_as_in_hydra() -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["position=mine"], ["position=rope"], ["optim=hot"], ["model=wide", "size=tiny"], ["model=own/a"], ["model=dressed"],
+        ["position=mine"], ["position=rope"], ["optim=hot"], ["model=wide", "size=tiny"],
+        ["model=own/a"], ["model=dressed"],
         ["+recipe=mine"], ["+recipe=mine", "position=rope"], ["position=linked"], ["sweep=own"],
-        ["model.rope_theta=${train.steps}"], ["~data"], ["~data=kjv"], ["position=rope", "position=alibi"],
+        ["model.rope_theta=${train.steps}"], ["~data"], ["~data=kjv"],
+        ["position=rope", "position=alibi"],
         ["sweep=own", "sweep.seeds=2"],
     ],
     ids=" ".join,
@@ -117,10 +119,14 @@ def test_the_users_own_files_compose_as_in_hydra(project: Path, overrides: list[
 @pytest.mark.parametrize(
     "override",
     [
-        "postion=rope", "position=ropee", "position=1", "position=true", "model.d_modle=1", "d_model=1", "foo.bar=1",
-        "foo bar", "seed=1,2", "seed = 1", "optim.betas=[0.9", "data.path=a(b", "+model.d_model=3", "++position=rope",
-        "~nothing", "~model.nothing", "~data=asv", "~model.d_model=3", "model.rope.x=1", "model={x: 1}", "foo/bar=1",
-        "recipe=mine", "+data=asv", "optim.betas.7=1", "+position=alibi", "model@a=gpt2", "position=", "=3", "",
+        "postion=rope", "position=ropee", "position=1", "position=true", "model.d_modle=1",
+        "d_model=1", "foo.bar=1",
+        "foo bar", "seed=1,2", "seed = 1", "optim.betas=[0.9", "data.path=a(b",
+        "+model.d_model=3", "++position=rope",
+        "~nothing", "~model.nothing", "~data=asv", "~model.d_model=3", "model.rope.x=1",
+        "model={x: 1}", "foo/bar=1",
+        "recipe=mine", "+data=asv", "optim.betas.7=1", "+position=alibi", "model@a=gpt2",
+        "position=", "=3", "",
     ],
 )  # fmt: skip
 def test_what_hydra_refuses_is_refused_in_one_paragraph(project: Path, override: str) -> None:
@@ -137,7 +143,8 @@ def test_what_hydra_refuses_is_refused_in_one_paragraph(project: Path, override:
     [
         ("postion=rope", "position"), ("position=ropee", "rope"), ("model.d_modle=1", "d_model"),
         ("d_model=1", "model.d_model"), ("tain.steps=1", "train"), ("model.lr=1", "optim.lr"),
-        ("sweep.sedes=3", "seeds"), ("qk_norm=true", "on"), ("recipe=mine", "+recipe=mine"), ("a b", "key=value"),
+        ("sweep.sedes=3", "seeds"), ("qk_norm=true", "on"), ("recipe=mine", "+recipe=mine"),
+        ("a b", "key=value"),
         ("seed=1,2", "train -m"), ("hydra.job.name=x", "train -m"), ("data.path=a(b", "Quote"),
     ],
 )  # fmt: skip
@@ -238,8 +245,9 @@ def test_a_hundred_arms_take_a_fraction_of_a_second() -> None:
 
 def test_composing_imports_neither_hydra_nor_torch() -> None:
     code = (
-        "import sys; from ablate.config.compose import Composer; Composer().compose(['model=olmo2', 'size=tiny',"
-        " 'optim.betas=[0.9,0.99]']); print({'hydra', 'omegaconf', 'torch', 'numpy'} & set(sys.modules))"
+        "import sys; from ablate.config.compose import Composer;"
+        " Composer().compose(['model=olmo2', 'size=tiny', 'optim.betas=[0.9,0.99]']);"
+        " print({'hydra', 'omegaconf', 'torch', 'numpy'} & set(sys.modules))"
     )
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
@@ -292,9 +300,9 @@ def test_toggle_groups_stand_at_null() -> None:
 
 
 def test_options_of_a_group_set_the_same_idea() -> None:
-    """So that a level does not depend on the preset below it: the fields that tell two options apart are set by both."""
-    for group in ("norm", "placement", "qk_norm", "bias", "tying", "activation", "init", "dropout", "embedding_norm",
-                  "kv_heads", "window", "block", "attention", "size", "loss", "precision", "clip"):  # fmt: skip
+    """A level must not depend on the preset below it: what tells two options apart, both set."""
+    unlike = {"model", "data", "position", "optim", "schedule", "track"}
+    for group in {g for g, _ in OPTIONS} - unlike:
         names = COMPOSER.choices(group)
         common = set.intersection(*(COMPOSER.touched(f"{group}={o}") for o in names))
         for option in names:
