@@ -1,6 +1,8 @@
-"""Mappings to dataclasses, strictly: unknown keys and wrong types are refused by name, with a remedy.
+"""Mappings to dataclasses, strictly: unknown keys and wrong types are refused by name, with a
+remedy.
 
-Numbers follow OmegaConf, as OLMo's own configuration does: an int field refuses a float (also `8.0`),
+Numbers follow OmegaConf, as OLMo's own configuration does: an int field refuses a float (also
+`8.0`),
 accepts an int given as text; a float field accepts an int; a bool field accepts only booleans.
 """
 
@@ -33,6 +35,10 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
             raise ConfigError(
                 join(prefix, key), values[key], "there is no such field", closest(str(key), hints)
             )
+    for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if f.init and required and f.name not in values:
+            raise ConfigError(join(prefix, f.name), None, "is missing")
     return cls(**{k: coerce(v, hints[k], join(prefix, k)) for k, v in values.items()})
 
 
