@@ -28,7 +28,9 @@ def seed_differences(j: Judgement) -> pd.DataFrame:
     counted = trials[trials["id"].isin(j.chosen) & (trials["status"] == "done")]
     cell = counted.groupby(["arm", "seed"])[metric].mean()
     rows = []
-    for arm, reference in j.table.loc[j.table["verdict"] != "baseline", ["arm", "reference"]].to_numpy():
+    for arm, reference in j.table.loc[
+        j.table["verdict"] != "baseline", ["arm", "reference"]
+    ].to_numpy():
         if arm not in cell or reference not in cell:
             continue
         difference = (cell[arm] - cell[reference]).dropna()
@@ -44,7 +46,9 @@ def effects_figure(j: Judgement) -> go.Figure:
     figure = go.Figure()
     if j.rule.smallest_effect:
         edge = j.rule.smallest_effect
-        figure.add_vrect(x0=-edge, x1=edge, fillcolor="rgba(138,143,152,0.16)", line_width=0, layer="below")
+        figure.add_vrect(
+            x0=-edge, x1=edge, fillcolor="rgba(138,143,152,0.16)", line_width=0, layer="below"
+        )
     level = f"{100 * (1 - j.rule.alpha):g} %"
     shown: set[str] = set()
     for row in table.to_dict("records"):
@@ -60,7 +64,10 @@ def effects_figure(j: Judgement) -> go.Figure:
                         x=[low, high],
                         y=[label, label],
                         mode="lines",
-                        line={"color": translucent(colour, 0.9 if width == 3 else 0.35), "width": width},
+                        line={
+                            "color": translucent(colour, 0.9 if width == 3 else 0.35),
+                            "width": width,
+                        },
                         hoverinfo="skip",
                         showlegend=False,
                     )
@@ -83,7 +90,9 @@ def effects_figure(j: Judgement) -> go.Figure:
             )
         )
         interval = (
-            f"<br>{level} [{row['low']:+.{d}f}, {row['high']:+.{d}f}]" if np.isfinite(row["low"]) else ""
+            f"<br>{level} [{row['low']:+.{d}f}, {row['high']:+.{d}f}]"
+            if np.isfinite(row["low"])
+            else ""
         )
         figure.add_trace(
             go.Scatter(
@@ -94,7 +103,8 @@ def effects_figure(j: Judgement) -> go.Figure:
                 name=row["verdict"],
                 legendgroup=row["verdict"],
                 showlegend=row["verdict"] not in shown,
-                hovertemplate=f"<b>{label}</b>: %{{x:+.{d}f}}{interval}<br>{row['verdict']}<extra></extra>",
+                hovertemplate=f"<b>{label}</b>: %{{x:+.{d}f}}{interval}<br>{row['verdict']}"
+                "<extra></extra>",
             )
         )
         shown.add(row["verdict"])
@@ -183,7 +193,9 @@ def curve_figure(j: Judgement, curve: pd.DataFrame, metric: str) -> go.Figure:
     return figure
 
 
-def _diverged(j: Judgement, metric: str, colours: dict[str, str], most: int = 40) -> list[go.Scatter]:
+def _diverged(
+    j: Judgement, metric: str, colours: dict[str, str], most: int = 40
+) -> list[go.Scatter]:
     """Diverged trials, each a thin line of its own up to a cross: means are of the survivors."""
     trials = j.frames.trials
     gone = trials[(trials["status"] == "diverged") & trials["id"].isin(j.chosen)]

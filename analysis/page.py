@@ -1,4 +1,4 @@
-"""The report as ONE page: no network, no build, readable on a phone, light and dark, also in ten years."""
+"""The report as ONE page: no network, readable on a phone, light and dark, and in ten years."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ def page(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> str:
         figure = json.loads(curve_figure(j, curve, metric).to_json() or "{}")
         specs[f"curve{i}"] = figure | {"curve": metric, "baseline": j.baseline}
     # No text of a study can end the element that holds it.
-    data = json.dumps(specs, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
+    data = json.dumps(specs, separators=(",", ":"), sort_keys=True).replace("<", "\\u003c")
     body = "\n".join(
         part
         for part in (
             _head(j),
             _verdicts(j),
-            _figure("Effects", _EFFECTS, '<div class="figure" id="effects"></div>') if "effects" in specs else "",
+            _figure("Effects", _EFFECTS, '<div class="figure" id="effects"></div>')
+            if "effects" in specs
+            else "",
             _curves(curves),
             _arms(j),
             _plan(j),
@@ -89,7 +91,8 @@ _EFFECTS = (
 def _head(j: Judgement) -> str:
     question = j.manifest.get("question")
     warnings = [
-        f'<p class="warning"><strong>Exploratory</strong>: {escape(reason)}.</p>' for reason in j.exploratory
+        f'<p class="warning"><strong>Exploratory</strong>: {escape(reason)}.</p>'
+        for reason in j.exploratory
     ]
     return "\n".join(
         [
@@ -114,8 +117,12 @@ def _verdicts(j: Judgement) -> str:
         )
         rows.append(f"<tr>{cells}</tr>")
         if row["note"]:
-            rows.append(f'<tr class="note"><td colspan="{len(columns)}">{escape(row["note"])}</td></tr>')
-    table = f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+            rows.append(
+                f'<tr class="note"><td colspan="{len(columns)}">{escape(row["note"])}</td></tr>'
+            )
+    table = (
+        f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
     notes = "".join(f'<p class="soft">{escape(n)}</p>' for n in (explain(j), *j.notes))
     return f'<h2>Verdicts</h2>\n<div class="scroll" id="verdicts">{table}</div>\n{notes}'
 
@@ -123,7 +130,9 @@ def _verdicts(j: Judgement) -> str:
 def _curves(curves: Mapping[str, pd.DataFrame]) -> str:
     if not curves:
         return ""
-    options = "".join(f'<option value="curve{i}">{escape(m)}</option>' for i, m in enumerate(curves))
+    options = "".join(
+        f'<option value="curve{i}">{escape(m)}</option>' for i, m in enumerate(curves)
+    )
     controls = (
         f'<div class="controls"><label>Metric <select id="metric">{options}</select></label>'
         '<label><input type="checkbox" id="bands" checked> range over seeds</label>'
@@ -131,7 +140,9 @@ def _curves(curves: Mapping[str, pd.DataFrame]) -> str:
         '<label><input type="checkbox" id="log"> logarithmic</label></div>'
     )
     figures = "".join(f'<div class="figure" id="curve{i}"></div>' for i in range(len(curves)))
-    note = "Lines: mean over seeds. Bands: lowest to highest. Click an arm in the legend to hide it."
+    note = (
+        "Lines: mean over seeds. Bands: lowest to highest. Click an arm in the legend to hide it."
+    )
     return _figure("Curves", note, controls + figures)
 
 
@@ -140,30 +151,40 @@ def _arms(j: Judgement) -> str:
     rows = []
     for row in j.table.to_dict("records"):
         arm = arms.get(row["arm"], {})
-        diff = "<br>".join(f"<code>{escape(c)}</code>" for c in changes(arm)) or '<span class="soft">—</span>'
+        diff = (
+            "<br>".join(f"<code>{escape(c)}</code>" for c in changes(arm))
+            or '<span class="soft">—</span>'
+        )
         costs = (si(row.get(c)) for c in ("parameters", "flops_per_token", "tokens_per_second"))
         cells = "".join(
-            f'<td class="number{wide}">{v}</td>' for v, wide in zip(costs, ("", *[" wide"] * 2), strict=True)
+            f'<td class="number{wide}">{v}</td>'
+            for v, wide in zip(costs, ("", *[" wide"] * 2), strict=True)
         )
         rows.append(f"<tr><td>{escape(row['arm'])}</td><td>{diff}</td>{cells}</tr>")
     titles = ("parameters", "FLOPs/token", "tokens/s")
     head = "<th>arm</th><th>changes to the baseline</th>" + "".join(
-        f'<th class="number{wide}">{t}</th>' for t, wide in zip(titles, ("", *[" wide"] * 2), strict=True)
+        f'<th class="number{wide}">{t}</th>'
+        for t, wide in zip(titles, ("", *[" wide"] * 2), strict=True)
     )
-    table = f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    table = (
+        f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
     return _section("Arms", f'<div class="scroll">{table}</div>')
 
 
 def _plan(j: Judgement) -> str:
     m, rule = j.manifest, j.rule
     budget = ", ".join(f"{si(v)} {k}" for k, v in (m.get("budget") or {}).items() if v)
-    factors = "; ".join(f"{k}: {', '.join(map(str, v))}" for k, v in (m.get("factors") or {}).items())
+    factors = "; ".join(
+        f"{k}: {', '.join(map(str, v))}" for k, v in (m.get("factors") or {}).items()
+    )
     baseline = next((a for a in m.get("arms", []) if a["name"] == j.baseline), {})
+    words = [str(j.baseline), *map(str, baseline.get("overrides") or m.get("base") or [])]
     return _listing(
         "Plan",
         {
             "design": m.get("design"),
-            "baseline": f"{j.baseline} {' '.join(map(str, baseline.get('overrides') or []))}".strip(),
+            "baseline": " ".join(words),
             "factors": factors,
             "seeds": ", ".join(map(str, sorted(j.frames.trials["seed"].unique()))),
             "budget of a trial": budget,
@@ -181,7 +202,8 @@ def _trials(j: Judgement) -> str:
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(v)}</td>" for v in row) + "</tr>" for row in table.to_numpy()
     )
-    inner = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    inner = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    inner = f'<div class="scroll">{inner}</div>'
     return _section("Trials", f"<details><summary>{len(table)} trials</summary>{inner}</details>")
 
 
