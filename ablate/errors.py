@@ -9,7 +9,8 @@
     └── TrialError              a trial ended badly                              1
         └── DivergedError       loss or gradient became NaN/inf                  1
 
-Every message is one readable paragraph: what is wrong, where, and the remedy. `ablate.cli` prints it to
+Every message is one readable paragraph: what is wrong, where, and the remedy. `ablate.cli`
+prints it to
 standard error and exits with `exit_code`; a traceback never reaches the terminal.
 """
 

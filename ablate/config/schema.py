@@ -1,6 +1,8 @@
-"""The typed configuration of one trial, section by section; `conf/train.yaml` shows every key with its default.
+"""The typed configuration of one trial, section by section; `conf/train.yaml` shows every key
+with its default.
 
-`model` stays a mapping here: `ablate.model.config.ModelConfig` gives it its type (it lies one layer up).
+`model` stays a mapping here: `ablate.model.config.ModelConfig` gives it its type (it lies one
+layer up).
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ __all__ = [
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     corpus: str | None = "kjv"
-    """A named corpus (kjv, asv, django_docs, botocore, stdlib); null where `path` or `dataset` is given."""
+    """A named corpus (kjv, asv, django_docs, botocore, stdlib); null where `path` or `dataset`
+    is given.
+    """
     path: str | list[str] | None = None
     """Text, JSONL or headerless token files, or folders of them."""
     dataset: str | None = None
@@ -61,11 +65,17 @@ class DataConfig:
         f = self.validation_fraction
         require(0 < f < 1, "data.validation_fraction", f, "must lie in (0, 1)")
         v = self.tokenizer_vocab_size
-        require(v >= 257, "data.tokenizer_vocab_size", v, "must be at least 257 (256 bytes and EOS)")
+        require(
+            v >= 257, "data.tokenizer_vocab_size", v, "must be at least 257 (256 bytes and EOS)"
+        )
         sources = {"corpus": self.corpus, "path": self.path, "dataset": self.dataset}
         named = [k for k, v in sources.items() if v is not None]
         require(
-            bool(named), "data.path", None, "there is no data", "Set data.corpus, data.path or data.dataset"
+            bool(named),
+            "data.path",
+            None,
+            "there is no data",
+            "Set data.corpus, data.path or data.dataset",
         )
         if self.path is not None or self.dataset is not None:
             require(
@@ -129,7 +139,12 @@ class TrainConfig:
             f"does not divide train.batch_size={self.batch_size}",
         )
         keep = self.keep_checkpoints
-        require(keep == -1 or keep >= 1, "train.keep_checkpoints", keep, "must be at least 1, or -1 for all")
+        require(
+            keep == -1 or keep >= 1,
+            "train.keep_checkpoints",
+            keep,
+            "must be at least 1, or -1 for all",
+        )
         device_ok = bool(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device))
         require(device_ok, "train.device", self.device, "must be auto, cpu, mps, cuda or cuda:N")
 
@@ -164,7 +179,9 @@ class OptimConfig:
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
     name: str = "cosine_with_warmup"
-    """See `ablate.train.schedule`: OLMo's and OLMo-core's schedules by their names, or an import path."""
+    """See `ablate.train.schedule`: OLMo's and OLMo-core's schedules by their names, or an import
+    path.
+    """
     warmup: str | int | float = 0.05
     """A fraction ("5%" or 0.05), a number of steps (100), or of tokens ("2M tokens")."""
     warmup_min_lr: float | None = None
@@ -197,7 +214,9 @@ class ScheduleConfig:
 @dataclass(frozen=True, kw_only=True)
 class ClipConfig:
     name: str = "norm"
-    """none, norm (global norm), ratio (each tensor against its own history), value, or an import path."""
+    """none, norm (global norm), ratio (each tensor against its own history), value, or an import
+    path.
+    """
     max_norm: float = 1.0
     max_ratio: float = 1.05
     max_value: float = 1.0
@@ -210,8 +229,16 @@ class ClipConfig:
         _one_of("clip.name", self.name, ("none", "norm", "ratio", "value"))
         for name in ("max_norm", "max_ratio", "max_value", "warmup_factor"):
             v = getattr(self, name)
-            require(v > 0, f"clip.{name}", v, "must be greater than 0", "Set clip=none to switch clipping off")
-        require(self.warmup_steps >= 0, "clip.warmup_steps", self.warmup_steps, "must not be negative")
+            require(
+                v > 0,
+                f"clip.{name}",
+                v,
+                "must be greater than 0",
+                "Set clip=none to switch clipping off",
+            )
+        require(
+            self.warmup_steps >= 0, "clip.warmup_steps", self.warmup_steps, "must not be negative"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +326,9 @@ class TrialConfig:
         return build(cls, {k: v for k, v in values.items() if k != "sweep"})
 
 
-def amount(name: str, value: str | int | float) -> tuple[Literal["fraction", "steps", "tokens"], float]:
+def amount(
+    name: str, value: str | int | float
+) -> tuple[Literal["fraction", "steps", "tokens"], float]:
     """Reads a length: 0.05 or "5%" is a fraction, 100 is steps, "2M tokens" is tokens.
 
     Raises:

@@ -1,6 +1,8 @@
-"""Mappings to dataclasses, strictly: unknown keys and wrong types are refused by name, with a remedy.
+"""Mappings to dataclasses, strictly: unknown keys and wrong types are refused by name, with a
+remedy.
 
-Numbers follow OmegaConf, as OLMo's own configuration does: an int field refuses a float (also `8.0`),
+Numbers follow OmegaConf, as OLMo's own configuration does: an int field refuses a float (also
+`8.0`),
 accepts an int given as text; a float field accepts an int; a bool field accepts only booleans.
 """
 

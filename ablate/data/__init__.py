@@ -1,0 +1,24 @@
+"""Text in, batches out. NumPy only.
+
+corpora, texts, sources   documents: named recipes, the user's files, Hugging Face datasets
+tokenizers, prepared      documents to token files in OLMo's own format, split by document, once
+raw, tokens               token files as they are, checked and memory-mapped
+order, documents          which sequences a step sees; documents and repetitions inside them
+dataset, opening          Data, Batch, open_data
+"""
+
+from ablate.data.corpora import CORPORA
+from ablate.data.dataset import IGNORED, Batch, Data
+from ablate.data.documents import document_lengths, repetitive
+from ablate.data.opening import open_data, prepare_files
+
+__all__ = [
+    "CORPORA",
+    "IGNORED",
+    "Batch",
+    "Data",
+    "document_lengths",
+    "open_data",
+    "prepare_files",
+    "repetitive",
+]

@@ -1,1 +1,3 @@
-"""The model. Lazy: `ablate.model.config` and `ablate.model.count` must stay importable without torch."""
+"""The model. Lazy: `ablate.model.config` and `ablate.model.count` must stay importable without
+torch.
+"""

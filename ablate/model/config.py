@@ -1,7 +1,9 @@
-"""ModelConfig: one flat dataclass, with the names, defaults and meaning of OLMo's own. No torch here.
+"""ModelConfig: one flat dataclass, with the names, defaults and meaning of OLMo's own. No torch
+here.
 
 The first 43 fields are upstream's (ai2-olmo 0.6.0, `olmo/config.py`), so the `model:` section of an
-official OLMo YAML works when pasted. What follows them is ours, in the same style. Combinations that
+official OLMo YAML works when pasted. What follows them is ours, in the same style. Combinations
+that
 make no sense are refused here, at configuration time, by field, value and remedy; upstream accepts
 several of them silently or fails in the first forward pass.
 """
@@ -50,7 +52,9 @@ class ModelConfig:
     activation_type: str = "swiglu"
     """gelu (exact), gelu_tanh, relu, relu2, silu, swiglu, geglu, reglu, or an import path."""
     block_type: str = "sequential"
-    """sequential (fused query/key/value projection) or llama (three projections, explicit softmax)."""
+    """sequential (fused query/key/value projection) or llama (three projections, explicit
+    softmax).
+    """
     block_group_size: int = 1
     """Blocks in one group, the unit of FSDP wrapping; changes the names in the state dict."""
     alibi: bool = False
@@ -102,7 +106,9 @@ class ModelConfig:
 
     # ---- ours
     position: str | None = None
-    """learned, sinusoidal, relative, none, or an import path; None: learned unless rope or alibi."""
+    """learned, sinusoidal, relative, none, or an import path; None: learned unless rope or
+    alibi.
+    """
     peri_norm: bool = False
     """Normalise each sublayer's input and its output (Peri-LN, arXiv 2502.02732)."""
     attention_layer_norm_per_head: bool = False
@@ -110,7 +116,9 @@ class ModelConfig:
     sliding_window: int | None = None
     """A query sees itself and this many minus one earlier keys."""
     sliding_window_pattern: list[int] | None = None
-    """Window of each layer, repeated over the depth; -1 is full attention (OLMo 3: [4096, 4096, 4096, -1])."""
+    """Window of each layer, repeated over the depth; -1 is full attention (OLMo 3: [4096, 4096,
+    4096, -1]).
+    """
     sliding_window_full_last: bool = True
     """Force full attention on the last layer, as OLMo-core does with a pattern."""
     yarn_factor: float | None = None
@@ -200,11 +208,24 @@ def _check(c: ModelConfig) -> None:
 
 
 def _check_sizes(c: ModelConfig) -> None:
-    for name in ("d_model", "n_heads", "n_layers", "mlp_ratio", "max_sequence_length", "vocab_size"):
+    for name in (
+        "d_model",
+        "n_heads",
+        "n_layers",
+        "mlp_ratio",
+        "max_sequence_length",
+        "vocab_size",
+    ):
         value = getattr(c, name)
         require(value > 0, f"model.{name}", value, "must be at least 1")
     remedy = f"Choose a multiple of n_heads={c.n_heads}"
-    require(c.d_model % c.n_heads == 0, "model.d_model", c.d_model, "is not a multiple of n_heads", remedy)
+    require(
+        c.d_model % c.n_heads == 0,
+        "model.d_model",
+        c.d_model,
+        "is not a multiple of n_heads",
+        remedy,
+    )
     if c.n_kv_heads is not None:
         kv, field = c.n_kv_heads, "model.n_kv_heads"
         require(kv > 0, field, kv, "must be at least 1")
@@ -219,10 +240,14 @@ def _check_sizes(c: ModelConfig) -> None:
             "Set n_kv_heads alone; multi_query_attention is deprecated",
         )
     if c.mlp_hidden_size is not None:
-        require(c.mlp_hidden_size > 0, "model.mlp_hidden_size", c.mlp_hidden_size, "must be at least 1")
+        require(
+            c.mlp_hidden_size > 0, "model.mlp_hidden_size", c.mlp_hidden_size, "must be at least 1"
+        )
     if c.is_gated:
         name = "mlp_hidden_size" if c.mlp_hidden_size is not None else "mlp_ratio"
-        reason = f"{c.activation_type} halves the MLP width, which must be even (it is {c.hidden_size})"
+        reason = (
+            f"{c.activation_type} halves the MLP width, which must be even (it is {c.hidden_size})"
+        )
         require(c.hidden_size % 2 == 0, f"model.{name}", getattr(c, name), reason)
     g = c.block_group_size
     require(
@@ -257,7 +282,9 @@ def _check_names(c: ModelConfig) -> None:
         if is_import_path(value) and name not in ("block_type", "attention_backend"):
             continue
         if name == "init_fn" and value in ("kaiming_normal", "fan_in"):
-            reason = "is named by OLMo but was never implemented there (it raises in reset_parameters)"
+            reason = (
+                "is named by OLMo but was never implemented there (it raises in reset_parameters)"
+            )
             raise ConfigError("model.init_fn", value, reason, "Known: " + ", ".join(INITS))
         field = f"model.{name}"
         raise ConfigError(field, value, "must be one of " + ", ".join(known), closest(value, known))
@@ -286,12 +313,23 @@ def _check_ranges(c: ModelConfig) -> None:
     for name in ("eos_token_id", "pad_token_id"):
         value = getattr(c, name)
         rows = c.embedding_rows
-        require(0 <= value < rows, f"model.{name}", value, f"lies outside the {rows} rows of the embedding")
+        require(
+            0 <= value < rows,
+            f"model.{name}",
+            value,
+            f"lies outside the {rows} rows of the embedding",
+        )
     for i, window in enumerate(c.sliding_window_pattern or []):
         field = f"model.sliding_window_pattern[{i}]"
-        require(window == -1 or window > 0, field, window, "must be a window, or -1 for full attention")
+        require(
+            window == -1 or window > 0, field, window, "must be a window, or -1 for full attention"
+        )
     require(
-        c.sliding_window_pattern != [], "model.sliding_window_pattern", "[]", "is empty", "Set it to null"
+        c.sliding_window_pattern != [],
+        "model.sliding_window_pattern",
+        "[]",
+        "is empty",
+        "Set it to null",
     )
     require(
         c.relative_max_distance > c.relative_num_buckets // 2,
@@ -317,13 +355,31 @@ def _check_combinations(c: ModelConfig) -> None:
     def refuse(when: bool, field: str, value: Any, reason: str, remedy: str) -> None:
         require(not when, field, value, reason, remedy)
 
-    refuse(c.alibi and c.rope, "model.alibi", True, "cannot be combined with rope=true", "Set one to false")
+    refuse(
+        c.alibi and c.rope,
+        "model.alibi",
+        True,
+        "cannot be combined with rope=true",
+        "Set one to false",
+    )
     if c.position is not None:
         for name in ("rope", "alibi"):
             clash = getattr(c, name) and c.position != name
-            refuse(clash, "model.position", c.position, f"contradicts {name}=true", f"Set {name} to false")
+            refuse(
+                clash,
+                "model.position",
+                c.position,
+                f"contradicts {name}=true",
+                f"Set {name} to false",
+            )
             missing = c.position == name and not getattr(c, name)
-            refuse(missing, "model.position", name, "is switched by its own field", f"Set model.{name}=true")
+            refuse(
+                missing,
+                "model.position",
+                name,
+                "is switched by its own field",
+                f"Set model.{name}=true",
+            )
     scheme = c.position_scheme
     refuse(
         flash and scheme in ("alibi", "relative"),
@@ -396,4 +452,6 @@ def _check_combinations(c: ModelConfig) -> None:
             "OLMo's llama block ignores it silently",
             "Use block_type=sequential, which computes the same function otherwise",
         )
-        refuse(flash, flash_field, flash_value, "the llama block has its own softmax", "Use sequential")
+        refuse(
+            flash, flash_field, flash_value, "the llama block has its own softmax", "Use sequential"
+        )

@@ -14,8 +14,10 @@
         summary.json                      final metrics, written once
       report/
 
-The attempt number is the fencing number: `mkdir attempts/<n>` is atomic, so exactly one process gets n, and
-an older attempt that wakes up can only write into its own folder. Reading needs neither torch nor pandas.
+The attempt number is the fencing number: `mkdir attempts/<n>` is atomic, so exactly one process
+gets n, and
+an older attempt that wakes up can only write into its own folder. Reading needs neither torch
+nor pandas.
 """
 
 from ablate.rundir.files import append_line, read_json, read_jsonl, write_atomic, write_json

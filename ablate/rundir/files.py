@@ -15,7 +15,9 @@ __all__ = ["append_line", "fsync_dir", "read_json", "read_jsonl", "write_atomic"
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a sibling and renames it over `path`, so a reader sees the old or the new, never half."""
+    """Writes a sibling and renames it over `path`, so a reader sees the old or the new, never
+    half.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
@@ -42,12 +44,16 @@ def read_json(path: Path) -> Any:
 
 
 def append_line(fd: int, row: dict[str, Any]) -> None:
-    """One JSON line in one write; `fd` is opened with O_APPEND. Non-finite numbers become NaN, Infinity."""
+    """One JSON line in one write; `fd` is opened with O_APPEND. Non-finite numbers become NaN,
+    Infinity.
+    """
     os.write(fd, (json.dumps(row, separators=(",", ":")) + "\n").encode())
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a log; a torn last line (the writer was killed) ends it silently, a missing file is empty."""
+    """Rows of a log; a torn last line (the writer was killed) ends it silently, a missing file
+    is empty.
+    """
     try:
         file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 (closed by the with below)
     except FileNotFoundError:

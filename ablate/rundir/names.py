@@ -24,7 +24,9 @@ CHECKPOINTS = "checkpoints"
 HEARTBEAT_SECONDS = 5.0
 """A running attempt touches its lease this often."""
 LEASE_SECONDS = 60.0
-"""A lease that was not touched for so long has expired (unless its process is known to be alive or dead)."""
+"""A lease that was not touched for so long has expired (unless its process is known to be alive
+or dead).
+"""
 
 _CHECKPOINT = re.compile(r"step-(\d{6,})")
 
@@ -34,6 +36,8 @@ def checkpoint_name(step: int) -> str:
 
 
 def checkpoint_step(name: str) -> int | None:
-    """The step of a complete checkpoint's folder name, or None for anything else (half-written ones)."""
+    """The step of a complete checkpoint's folder name, or None for anything else (half-written
+    ones).
+    """
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None

@@ -11,8 +11,20 @@ __all__ = ["ENDED", "OUTCOMES", "STATUSES", "State"]
 
 STATUSES = ("pending", "running", "preempted", "done", "diverged", "failed", "cancelled")
 ENDED = ("done", "diverged", "failed", "cancelled")
-"""Statuses that `launch` leaves alone; pending and preempted trials are run, expired running ones too."""
-OUTCOMES = ("done", "diverged", "code", "config", "oom", "preempted", "node", "time_limit", "cancelled")
+"""Statuses that `launch` leaves alone; pending and preempted trials are run, expired running
+ones too.
+"""
+OUTCOMES = (
+    "done",
+    "diverged",
+    "code",
+    "config",
+    "oom",
+    "preempted",
+    "node",
+    "time_limit",
+    "cancelled",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

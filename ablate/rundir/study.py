@@ -45,14 +45,16 @@ class StudyDir:
         manifest = read_json(self.manifest_path)
         if manifest.get("schema", 0) > names.SCHEMA_VERSION:
             raise StudyError(
-                f"{self.manifest_path} has schema version {manifest['schema']}; this ablate reads up to "
-                f"{names.SCHEMA_VERSION}. Upgrade ablate."
+                f"{self.manifest_path} has schema version {manifest['schema']}; this ablate "
+                f"reads up to {names.SCHEMA_VERSION}. Upgrade ablate."
             )
         return manifest
 
     @contextlib.contextmanager
     def lock(self, timeout: float = 30.0) -> Iterator[None]:
-        """Serialises writers of the manifest (O_EXCL, which NFS honours); a dead owner's lock expires."""
+        """Serialises writers of the manifest (O_EXCL, which NFS honours); a dead owner's lock
+        expires.
+        """
         path = self.path / ".manifest.lock"
         self.path.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + timeout
@@ -63,13 +65,16 @@ class StudyDir:
             except FileExistsError:
                 with contextlib.suppress(FileNotFoundError):
                     if time.time() - path.stat().st_mtime > timeout:
-                        # Renaming first makes sure that only one waiter removes a dead owner's lock.
+                        # Renaming first makes sure that only one waiter removes a dead owner's
+                        # lock.
                         stale = path.with_name(f"{path.name}.{os.getpid()}")
                         os.rename(path, stale)
                         stale.unlink()
                         continue
                 if time.monotonic() > deadline:
-                    raise StudyError(f"{path} is held by another process; delete it if none is left.") from None
+                    raise StudyError(
+                        f"{path} is held by another process; delete it if none is left."
+                    ) from None
                 time.sleep(0.05)
         try:
             os.write(fd, str(os.getpid()).encode())
@@ -102,8 +107,8 @@ def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:
             return StudyDir(path)
     known = ", ".join(s.name for s in list_studies(runs_dir)) or "none"
     raise StudyError(
-        f"There is no study {study!r} (neither a folder of that name with a {names.MANIFEST}, nor one in "
-        f"{Path(runs_dir)}). Studies there: {known}."
+        f"There is no study {study!r} (neither a folder of that name with a {names.MANIFEST}, "
+        f"nor one in {Path(runs_dir)}). Studies there: {known}."
     )
 
 

@@ -14,7 +14,14 @@ import yaml
 
 from ablate.errors import StudyError, TrialHeldError
 from ablate.rundir import names
-from ablate.rundir.files import append_line, fsync_dir, read_json, read_jsonl, write_atomic, write_json
+from ablate.rundir.files import (
+    append_line,
+    fsync_dir,
+    read_json,
+    read_jsonl,
+    write_atomic,
+    write_json,
+)
 from ablate.rundir.state import ENDED, State
 
 __all__ = ["Attempt", "TrialDir"]
@@ -52,7 +59,9 @@ class TrialDir:
     def config(self) -> dict[str, Any]:
         path = self.path / names.CONFIG
         try:
-            return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            return yaml.load(
+                path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            )
         except FileNotFoundError:
             raise StudyError(f"{path} is missing; launch the study again to write it.") from None
         except yaml.YAMLError as error:
@@ -73,7 +82,9 @@ class TrialDir:
         if state.status == "running":
             attempt = self.newest_attempt()
             if attempt is None or not attempt.is_alive():
-                return state.replace(status="preempted", outcome="node", reason="its process is gone")
+                return state.replace(
+                    status="preempted", outcome="node", reason="its process is gone"
+                )
         return state
 
     def summary(self) -> dict[str, Any] | None:
@@ -84,7 +95,9 @@ class TrialDir:
     def attempts(self) -> list[Attempt]:
         """Oldest first."""
         try:
-            numbers = sorted(int(p.name) for p in (self.path / names.ATTEMPTS).iterdir() if p.name.isdigit())
+            numbers = sorted(
+                int(p.name) for p in (self.path / names.ATTEMPTS).iterdir() if p.name.isdigit()
+            )
         except FileNotFoundError:
             return []
         return [Attempt(self, n) for n in numbers]
@@ -158,7 +171,8 @@ class TrialDir:
     # ---- the stitched record
 
     def lineage(self) -> list[tuple[Attempt, int, float]]:
-        """(attempt, first step excluded, last step included), oldest first, of the record that counts.
+        """(attempt, first step excluded, last step included), oldest first, of the record that
+        counts.
 
         The rows of an attempt count up to the step at which the attempt that continued it resumed.
         """
@@ -181,7 +195,9 @@ class TrialDir:
 
 
 class Attempt:
-    """`attempts/<n>/`: one start of a trial. Only the process that made the folder writes into it."""
+    """`attempts/<n>/`: one start of a trial. Only the process that made the folder writes into
+    it.
+    """
 
     def __init__(self, trial: TrialDir, number: int) -> None:
         self.trial, self.number = trial, number
@@ -218,7 +234,8 @@ class Attempt:
     def resumed_from(self, attempt: int, step: int) -> None:
         """Notes that this attempt continues `attempt` after `step`."""
         write_json(
-            self.path / names.ATTEMPT, {**self.record(), "resumed": {"attempt": attempt, "step": step}}
+            self.path / names.ATTEMPT,
+            {**self.record(), "resumed": {"attempt": attempt, "step": step}},
         )
 
     def heartbeat(self) -> None:
@@ -229,7 +246,9 @@ class Attempt:
         return not (self.path.parent / str(self.number + 1)).exists()
 
     def is_alive(self) -> bool:
-        """Whether its process lives: asked of this machine where it ran here, else of the lease's age."""
+        """Whether its process lives: asked of this machine where it ran here, else of the
+        lease's age.
+        """
         record = self.record()
         if record.get("host") == socket.gethostname() and record.get("pid"):
             started = _process_started(record["pid"])

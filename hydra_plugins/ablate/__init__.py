@@ -1,0 +1,1 @@
+"""Hydra finds our launcher and sweeper here."""
