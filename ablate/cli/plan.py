@@ -33,7 +33,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides, sweep=NAME among them")
+    made.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides, sweep=NAME among them"
+    )
     made.add_argument("--json", action="store_true", help="one JSON object on standard output")
     made.add_argument(
         "--check",

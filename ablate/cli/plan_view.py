@@ -112,7 +112,8 @@ def _differences(arm: PlannedArm) -> str:
 
 def _pairs(fields: dict[str, list[Any]]) -> str:
     return ", ".join(
-        f"{name.removeprefix('model.')} {show(old)}→{show(new)}" for name, (old, new) in fields.items()
+        f"{name.removeprefix('model.')} {show(old)}→{show(new)}"
+        for name, (old, new) in fields.items()
     )
 
 
@@ -121,7 +122,9 @@ def _foot(plan: Plan) -> list[str]:
         f"{len(plan.arms)} arms, {len(plan.trials)} trials of {plan.steps:,} steps ({amount(plan.tokens)} tokens): "
         f"{amount(plan.total_tokens)} tokens, {amount(plan.total_flops)}FLOPs in all."
     ]
-    lines += [f"{arm.name} was resized: {arm.paired}." for arm in plan.arms if arm.resized]
+    for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
+        names = ", ".join(arm.name for arm in plan.arms if arm.paired == paired)
+        lines.append(f"Paired with its reference after resizing, {names}: {paired}.")
     rule = plan.decide
     metric = rule["metric"]
     lines.append(

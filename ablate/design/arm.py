@@ -74,7 +74,9 @@ def check_factors(design: str, factors: Factors) -> None:
         PlanError: naming the factor.
     """
     if not factors:
-        raise PlanError(f"sweep.factors is empty, so design={design} has nothing to vary. Name a factor.")
+        raise PlanError(
+            f"sweep.factors is empty, so design={design} has nothing to vary. Name a factor."
+        )
     for factor, levels in factors.items():
         if not changes(levels):
             raise PlanError(
@@ -95,8 +97,9 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-.") or "x"
 
 
-def level_name(factor: str, level: Level, levels: Sequence[Level]) -> str:
-    """`<factor>` where the factor has one change only, else `<factor>-<label>`."""
-    if len(changes(levels)) == 1:
+def level_name(factor: str, level: Level) -> str:
+    """`<factor>-<label>`; one of them where it says all: qk_norm=on, or a label that names the factor."""
+    if level.label.lower() in ("on", "true", "yes"):
         return slug(factor)
-    return slug(f"{factor}-{level.label}")
+    named = factor in re.split(r"[-+_]", level.label) or level.label == factor
+    return slug(level.label if named else f"{factor}-{level.label}")

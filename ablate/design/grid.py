@@ -5,7 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from ablate.design.arm import BASELINE, ArmSpec, Factors, Level, arm, baseline_levels, check_factors, slug
+from ablate.design.arm import (
+    BASELINE,
+    ArmSpec,
+    Factors,
+    Level,
+    arm,
+    baseline_levels,
+    check_factors,
+    level_name,
+)
 
 __all__ = ["combinations", "grid"]
 
@@ -27,16 +36,11 @@ def combinations(factors: Factors) -> list[ArmSpec]:
     for chosen in itertools.product(*factors.values()):
         levels = dict(zip(factors, chosen, strict=True))
         if not all(level.is_baseline for level in chosen):
-            arms.append(arm(combination_name(levels, factors), levels, BASELINE))
+            arms.append(arm(combination_name(levels), levels, BASELINE))
     return arms
 
 
-def combination_name(levels: Mapping[str, Level], factors: Factors) -> str:
-    """`<factor>-<label>` of each change, joined by `+`; the factor alone where it is on or off."""
-    parts = []
-    for factor, level in levels.items():
-        if level.is_baseline:
-            continue
-        on_off = len(factors[factor]) == 2 and any(other.is_baseline for other in factors[factor])
-        parts.append(slug(factor) if on_off else slug(f"{factor}-{level.label}"))
-    return "+".join(parts)
+def combination_name(levels: Mapping[str, Level]) -> str:
+    """`<factor>-<label>` of each change, joined by `+`."""
+    changed = (level_name(f, level) for f, level in levels.items() if not level.is_baseline)
+    return "+".join(changed)

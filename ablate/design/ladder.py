@@ -18,7 +18,7 @@ __all__ = ["ladder"]
 
 
 def ladder(factors: Factors) -> list[ArmSpec]:
-    """1 + the number of levels; each rung `+<factor>` against the previous one, in the given order.
+    """1 + the number of levels; each rung `+<factor>-<label>` against the previous one, in the given order.
 
     A second level of a factor is a rung of its own, which replaces the first.
 
@@ -36,5 +36,5 @@ def ladder(factors: Factors) -> list[ArmSpec]:
                     "something. Remove the null."
                 )
             current = {**current, factor: level}
-            arms.append(arm(f"+{level_name(factor, level, levels)}", current, arms[-1].name))
+            arms.append(arm(f"+{level_name(factor, level)}", current, arms[-1].name))
     return arms

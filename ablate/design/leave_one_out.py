@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ablate.design.arm import BASELINE, ArmSpec, Factors, arm, baseline_levels, changes, check_factors, slug
+from ablate.design.arm import (
+    BASELINE,
+    ArmSpec,
+    Factors,
+    arm,
+    baseline_levels,
+    changes,
+    check_factors,
+    level_name,
+)
 from ablate.errors import PlanError
 
 __all__ = ["FULL", "leave_one_out"]
@@ -12,7 +21,7 @@ FULL = "full"
 
 
 def leave_one_out(factors: Factors) -> list[ArmSpec]:
-    """2 + the number of factors: the baseline, `full` against it, and `no-<factor>` against `full`.
+    """2 + the number of factors: the baseline, `full` against it, and `without-<factor>-<label>` against `full`.
 
     Raises:
         PlanError: for fewer than two factors, or a factor with more than one change.
@@ -32,5 +41,8 @@ def leave_one_out(factors: Factors) -> list[ArmSpec]:
     base = baseline_levels(factors)
     full = {factor: changes(levels)[0] for factor, levels in factors.items()}
     arms = [arm(BASELINE, base, None), arm(FULL, full, BASELINE)]
-    arms += [arm(f"no-{slug(factor)}", {**full, factor: base[factor]}, FULL) for factor in factors]
+    arms += [
+        arm(f"without-{level_name(factor, level)}", {**full, factor: base[factor]}, FULL)
+        for factor, level in full.items()
+    ]
     return arms

@@ -22,7 +22,7 @@ def one_factor(factors: Factors) -> list[ArmSpec]:
     base = baseline_levels(factors)
     arms = [arm(BASELINE, base, None)]
     arms += [
-        arm(level_name(factor, level, levels), {**base, factor: level}, BASELINE)
+        arm(level_name(factor, level), {**base, factor: level}, BASELINE)
         for factor, levels in factors.items()
         for level in changes(levels)
     ]

@@ -77,9 +77,13 @@ def shrink(config: ModelConfig, length: int) -> ModelConfig:
         pad_token_id=0,
         max_sequence_length=TOKENS,
         sliding_window=window(config.sliding_window),
-        sliding_window_pattern=None if pattern is None else [w for w in map(window, pattern) if w is not None],
+        sliding_window_pattern=None
+        if pattern is None
+        else [w for w in map(window, pattern) if w is not None],
         yarn_original_length=max(2, round(config.yarn_original_length * scale)),
-        relative_max_distance=max(config.relative_num_buckets, round(config.relative_max_distance * scale)),
+        relative_max_distance=max(
+            config.relative_num_buckets, round(config.relative_max_distance * scale)
+        ),
         attention_dropout=0.0,
         residual_dropout=0.0,
         embedding_dropout=0.0,
@@ -97,7 +101,9 @@ def build(config: ModelConfig, length: int) -> Built:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 64, (2, TOKENS), generator=generator)
     logits = model(tokens).logits
-    torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    ).backward()
     gradients = {n: p.grad.detach() for n, p in model.named_parameters() if p.grad is not None}
     return Built(logits=logits.detach(), gradients=gradients, initial=initial)
 
@@ -106,8 +112,12 @@ def compare(a: Built, b: Built) -> Difference:
     """What tells b from a: outputs, else gradients, else the initial weights."""
     pairs: dict[str, list[tuple[Any, Any]]] = {
         "outputs": [(a.logits, b.logits)],
-        "gradients": [(a.gradients.get(n), b.gradients.get(n)) for n in {**a.gradients, **b.gradients}],
-        "initial weights": [(a.initial.get(n), b.initial.get(n)) for n in {**a.initial, **b.initial}],
+        "gradients": [
+            (a.gradients.get(n), b.gradients.get(n)) for n in {**a.gradients, **b.gradients}
+        ],
+        "initial weights": [
+            (a.initial.get(n), b.initial.get(n)) for n in {**a.initial, **b.initial}
+        ],
     }
     for what, tensors in pairs.items():
         size = max((_distance(x, y) for x, y in tensors), default=0.0)
@@ -117,7 +127,7 @@ def compare(a: Built, b: Built) -> Difference:
 
 
 def _distance(x: Tensor | None, y: Tensor | None) -> float:
-    """max |x - y| / max |x|; infinite where one is missing or of another shape."""
+    """Max |x - y| / max |x|; infinite where one is missing or of another shape."""
     if x is None or y is None or x.shape != y.shape:
         return float("inf")
     scale = max(float(x.abs().max()), float(y.abs().max()))

@@ -6,7 +6,8 @@ reads, or something else sets the same field over it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,14 @@ from ablate.errors import ConfigError, PlanError, show
 from ablate.plan.canonical import difference, flat, resolve
 from ablate.plan.effective import effective_fingerprint, unread
 
-__all__ = ["ComposedArm", "Toggles", "check_inert", "compose_arm", "merge_duplicates"]
+__all__ = [
+    "ComposedArm",
+    "Toggles",
+    "check_inert",
+    "compose_arm",
+    "merge_baseline",
+    "refuse_duplicates",
+]
 
 
 @dataclass(kw_only=True)
@@ -71,7 +79,10 @@ def compose_arm(
                 if note not in arm.replaces:
                     arm.replaces.append(note)
                 continue
-            winner = _setter(name, final[name], [*base, *spec.overrides], toggles) or "the base configuration"
+            winner = (
+                _setter(name, final[name], [*base, *spec.overrides], toggles)
+                or "the base configuration"
+            )
             raise PlanError(
                 f"Arm {spec.name}: {override} sets {name}={show(wanted)}, but {winner} sets it to "
                 f"{show(final[name])}, which wins. Two toggles of one arm must not set one field to different "
@@ -129,37 +140,37 @@ def check_inert(arms: Sequence[ComposedArm]) -> None:
 def _new_overrides(arm: ArmSpec, reference: ArmSpec) -> list[str]:
     """What tells the arm from its reference: overrides it adds, or those that it leaves out."""
     added = [o for o in arm.overrides if o not in reference.overrides]
-    return added or [f"without {o}" for o in reference.overrides if o not in arm.overrides] or ["no override"]
+    return (
+        added
+        or [f"without {o}" for o in reference.overrides if o not in arm.overrides]
+        or ["no override"]
+    )
 
 
-def merge_duplicates(arms: Sequence[ComposedArm], *, merge: bool) -> list[ComposedArm]:
-    """Arms that compute the same thing are one arm.
-
-    Args:
-        arms: the baseline first.
-        merge: in a product of levels a combination may spell out the baseline; it is dropped. Elsewhere, and
-            for two other arms always, a duplicate is a mistake.
-
-    Raises:
-        PlanError: naming both arms.
-    """
-    kept: dict[str, ComposedArm] = {}
-    for arm in arms:
-        key = effective_fingerprint(arm.config)
-        first = kept.get(key)
-        if first is None:
-            kept[key] = arm
-        elif merge and first.spec.reference is None:
-            levels: Mapping[str, str] = arm.spec.levels
-            spec = ArmSpec(name=first.spec.name, levels=dict(levels), overrides=(), reference=None)
-            kept[key] = ComposedArm(spec=spec, config=first.config, replaces=first.replaces)
+def merge_baseline(arms: Sequence[ComposedArm]) -> list[ComposedArm]:
+    """Of a grid: a combination that spells out the baseline is the baseline, and gives it its labels."""
+    base, *others = arms
+    kept = []
+    for arm in others:
+        if difference(base.config, arm.config):
+            kept.append(arm)
         else:
+            spec = dataclasses.replace(base.spec, levels=arm.spec.levels)
+            base = dataclasses.replace(base, spec=spec)
+    return [base, *kept]
+
+
+def refuse_duplicates(arms: Sequence[ComposedArm]) -> None:
+    """Raises PlanError naming two arms that compute the same thing."""
+    seen: dict[str, ComposedArm] = {}
+    for arm in arms:
+        first = seen.setdefault(effective_fingerprint(arm.config), arm)
+        if first is not arm:
             raise PlanError(
                 f"Arms {first.spec.name} and {arm.spec.name} are one and the same configuration "
                 f"({_spelled(first.spec)} computes what {_spelled(arm.spec)} does). Remove a level, or leave the "
                 "combination out with sweep.exclude."
             )
-    return list(kept.values())
 
 
 def _spelled(spec: ArmSpec) -> str:

@@ -12,7 +12,17 @@ from ablate.errors import ConfigError
 
 __all__ = ["quantity", "steps_of", "tokens_per_step"]
 
-SUFFIXES = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+SUFFIXES = {
+    "": 1,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "B": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+}
 KINDS = ("steps", "tokens", "flops")
 
 
@@ -25,7 +35,9 @@ def quantity(field: str, value: Any) -> float:
     remedy = "Write a number, with a suffix K, M, B or T where it is large (2M)"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ConfigError(field, value, "must be an amount", remedy)
-    match = re.fullmatch(r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([kKMGBTPE]?)\s*", str(value))
+    match = re.fullmatch(
+        r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([kKMGBTPE]?)\s*", str(value)
+    )
     if match is None:
         raise ConfigError(field, value, "cannot be read as an amount", remedy)
     number = float(match[1].replace("_", "")) * SUFFIXES[match[2]]
@@ -39,7 +51,9 @@ def tokens_per_step(config: Mapping[str, Any]) -> int:
     return config["train"]["batch_size"] * length
 
 
-def steps_of(budget: Mapping[str, Any] | None, config: Mapping[str, Any], flops_per_token: int) -> int:
+def steps_of(
+    budget: Mapping[str, Any] | None, config: Mapping[str, Any], flops_per_token: int
+) -> int:
     """Steps that the budget gives the baseline, rounded to the nearest; train.steps where there is none.
 
     Every arm trains for as many steps, whatever a step of it costs.
@@ -49,11 +63,15 @@ def steps_of(budget: Mapping[str, Any] | None, config: Mapping[str, Any], flops_
     given = {k: v for k, v in budget.items() if v is not None}
     for key in given:
         if key not in KINDS:
-            raise ConfigError(f"sweep.budget.{key}", given[key], "there is no such budget", closest(key, KINDS))
+            raise ConfigError(
+                f"sweep.budget.{key}", given[key], "there is no such budget", closest(key, KINDS)
+            )
     if len(given) != 1:
         shown = ", ".join(f"{k}: {v}" for k, v in given.items())
         reason = "must name one of steps, tokens and flops"
-        raise ConfigError("sweep.budget", f"{{{shown}}}", reason, "Write for example budget: {tokens: 2M}")
+        raise ConfigError(
+            "sweep.budget", f"{{{shown}}}", reason, "Write for example budget: {tokens: 2M}"
+        )
     ((kind, value),) = given.items()
     field = f"sweep.budget.{kind}"
     amount = quantity(field, value)

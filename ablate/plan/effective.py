@@ -27,7 +27,7 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in config.items()}
     for field in unread(config):
         section, _, name = field.partition(".")
-        if name in result.get(section, {}):
+        if name and name in result.get(section, {}):
             result[section][name] = None
     length = config["train"]["sequence_length"] or model.max_sequence_length
     windows = [min(model.window(i) or length, length) for i in range(model.n_layers)]
@@ -48,6 +48,11 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     if result["model"]["bias_for_layer_norm"] is not None or _norm_has_affine(model):
         result["model"]["bias_for_layer_norm"] = model.norm_bias
+    if model.layer_norm_type == "low_precision" and config["precision"]["name"] not in (
+        "bf16",
+        "fp16",
+    ):
+        result["model"]["layer_norm_type"] = "default"  # it differs under autocast only
     if model.init_fn in ("mitchell", "full_megatron"):
         result["model"]["init_cutoff_factor"] = model.init_cutoff_factor or 3.0
     result["train"]["sequence_length"] = length
@@ -60,7 +65,9 @@ def effective_fingerprint(config: Mapping[str, Any]) -> str:
 
 
 def _norm_has_affine(c: ModelConfig) -> bool:
-    return c.layer_norm_with_affine or (c.attention_layer_norm and c.attention_layer_norm_with_affine)
+    return c.layer_norm_with_affine or (
+        c.attention_layer_norm and c.attention_layer_norm_with_affine
+    )
 
 
 def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, str]]:
@@ -146,7 +153,10 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         readers = {"exponent": "power_lr", "lr_min": "exponential", "periods": "wsds"}
         for name, reader in readers.items():
             if schedule["name"] != reader:
-                yield f"schedule.{name}", f"only schedule.name={reader} reads it, not {schedule['name']}"
+                yield (
+                    f"schedule.{name}",
+                    f"only schedule.name={reader} reads it, not {schedule['name']}",
+                )
         if schedule["name"] in ("constant", "constant_with_warmup"):
             for name in ("alpha_f", "t_max", "decay"):
                 yield f"schedule.{name}", "the learning rate never decays"

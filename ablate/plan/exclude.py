@@ -1,7 +1,7 @@
 """Combinations that a sweep leaves out.
 
-    exclude:
-      - {position: alibi, window: [w64, w128]}     every arm with position=alibi and one of these windows
+exclude:
+  - {position: alibi, window: [w64, w128]}     every arm with position=alibi and one of these windows
 """
 
 from __future__ import annotations
@@ -28,17 +28,26 @@ def exclude(
     left_out: set[str] = set()
     for i, predicate in enumerate(predicates):
         field = f"sweep.exclude[{i}]"
-        wanted = {factor: _labels(f"{field}.{factor}", labels, factor, factors) for factor, labels in predicate.items()}
-        matched = {arm.name for arm in arms if all(arm.levels[f] in labels for f, labels in wanted.items())}
+        wanted = {
+            factor: _labels(f"{field}.{factor}", labels, factor, factors)
+            for factor, labels in predicate.items()
+        }
+        matched = {
+            arm.name for arm in arms if all(arm.levels[f] in labels for f, labels in wanted.items())
+        }
         if not wanted or not matched:
             raise ConfigError(field, dict(predicate), "matches no arm of the design", "Remove it")
         if BASELINE in matched:
-            raise PlanError(f"{field} excludes the baseline, and every study has one. Narrow the predicate.")
+            raise PlanError(
+                f"{field} excludes the baseline, and every study has one. Narrow the predicate."
+            )
         left_out |= matched
     kept = [arm for arm in arms if arm.name not in left_out]
     for arm in kept:
         if arm.reference in left_out:
-            raise PlanError(f"sweep.exclude leaves out {arm.reference}, which {arm.name} is compared with.")
+            raise PlanError(
+                f"sweep.exclude leaves out {arm.reference}, which {arm.name} is compared with."
+            )
     if len(kept) < 2:
         raise PlanError("sweep.exclude leaves no arm besides the baseline.")
     return kept

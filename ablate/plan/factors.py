@@ -1,9 +1,9 @@
 """The `factors:` of a sweep to levels with labels.
 
-    norm: [norm=rms]                                  one level
-    position: [null, position=rope, position=alibi]   three, the first is the baseline's
-    theta: [[position=rope, model.rope_theta=500000]] one level of two overrides that go together
-    width: {narrow: model.d_model=64, wide: [model.d_model=256, model.n_heads=8]}    with labels
+norm: [norm=rms]                                  one level
+position: [null, position=rope, position=alibi]   three, the first is the baseline's
+theta: [[position=rope, model.rope_theta=500000]] one level of two overrides that go together
+width: {narrow: model.d_model=64, wide: [model.d_model=256, model.n_heads=8]}    with labels
 """
 
 from __future__ import annotations
@@ -29,17 +29,23 @@ def read_factors(factors: Mapping[str, Any]) -> dict[str, list[Level]]:
 def _levels(factor: str, value: Any) -> list[Level]:
     field = f"sweep.factors.{factor}"
     if value is None or value in ([], {}):
-        raise ConfigError(field, value, "has no level", f"Write for example {factor}: [{factor}=...]")
+        raise ConfigError(
+            field, value, "has no level", f"Write for example {factor}: [{factor}=...]"
+        )
     if isinstance(value, str):
         value = [value]
     items = [value] if isinstance(value, Mapping) else value
     if not isinstance(items, list | tuple):
-        raise ConfigError(field, value, "must be a list of levels, or a mapping of labels to overrides")
+        raise ConfigError(
+            field, value, "must be a list of levels, or a mapping of labels to overrides"
+        )
     levels: list[Level] = []
     for i, item in enumerate(items):
         if isinstance(item, Mapping):
             levels += [
-                Level(label=slug(show(label)), overrides=_overrides(f"{field}.{show(label)}", given))
+                Level(
+                    label=slug(show(label)), overrides=_overrides(f"{field}.{show(label)}", given)
+                )
                 for label, given in item.items()
             ]
         else:
@@ -66,9 +72,20 @@ def _overrides(field: str, value: Any) -> tuple[str, ...]:
         key = item.partition("=")[0].lstrip("+~")
         if "=" not in item and not item.startswith("~"):
             raise ConfigError(field, item, "is not an override", "Write key=value")
-        if key == "seed" or key.split(".")[0] in ("sweep", "study", "runs_dir", "force", "track", "cluster"):
-            reason = f"{key} does not belong to an arm: it names the study, its seeds or where it runs"
-            raise ConfigError(field, item, reason, "Use sweep.seeds for seeds, or set it for the whole sweep")
+        if key == "seed" or key.split(".")[0] in (
+            "sweep",
+            "study",
+            "runs_dir",
+            "force",
+            "track",
+            "cluster",
+        ):
+            reason = (
+                f"{key} does not belong to an arm: it names the study, its seeds or where it runs"
+            )
+            raise ConfigError(
+                field, item, reason, "Use sweep.seeds for seeds, or set it for the whole sweep"
+            )
     return tuple(items)
 
 

@@ -21,8 +21,18 @@ TOLERANCE = 0.01
 Cost = Callable[[ModelConfig], int]
 
 
-def match(arm: str, model: ModelConfig, target: int, cost: Cost, what: str) -> dict[str, list[Any]]:
+def match(
+    arm: str,
+    model: ModelConfig,
+    target: int,
+    cost: Cost,
+    what: str,
+    *,
+    prefer: ModelConfig | None = None,
+) -> dict[str, list[Any]]:
     """Fields to change so that `cost(model)` comes within 1 % of `target`: {model field: [from, to]}.
+
+    `prefer` is the arm's reference: where its size is near enough, it is taken, and the two stay paired.
 
     The width (before the gate) becomes a multiple of 8 where that is near enough, else of 2, and lies between
     a quarter and four times its own. Where no width does it, layers are added or removed, nearest first, up
@@ -33,6 +43,10 @@ def match(arm: str, model: ModelConfig, target: int, cost: Cost, what: str) -> d
     """
     if _near(cost(model), target):
         return {}
+    if prefer is not None:
+        alike = model.replace(n_layers=prefer.n_layers, mlp_hidden_size=prefer.hidden_size)
+        if _near(cost(alike), target):
+            return _changes(model, alike)
     for layers in _depths(model):
         try:
             deep = model.replace(n_layers=layers)
@@ -40,12 +54,7 @@ def match(arm: str, model: ModelConfig, target: int, cost: Cost, what: str) -> d
             continue
         width = _width(deep, target, cost)
         if width is not None:
-            resized: dict[str, list[Any]] = {}
-            if layers != model.n_layers:
-                resized["n_layers"] = [model.n_layers, layers]
-            if width != model.hidden_size:
-                resized["mlp_hidden_size"] = [model.hidden_size, width]
-            return resized
+            return _changes(model, _wide(deep, width))
     have = cost(model)
     raise PlanError(
         f"Arm {arm} cannot be matched to the baseline's {target:,} {what}: it has {have:,} "
@@ -53,6 +62,15 @@ def match(arm: str, model: ModelConfig, target: int, cost: Cost, what: str) -> d
         f"half to double its {model.n_layers} layers comes within {TOLERANCE:.0%}. "
         "Use sweep.match=none, or choose a baseline and arm of nearer size."
     )
+
+
+def _changes(old: ModelConfig, new: ModelConfig) -> dict[str, list[Any]]:
+    changed: dict[str, list[Any]] = {}
+    if new.n_layers != old.n_layers:
+        changed["n_layers"] = [old.n_layers, new.n_layers]
+    if new.hidden_size != old.hidden_size:
+        changed["mlp_hidden_size"] = [old.hidden_size, new.hidden_size]
+    return changed
 
 
 def _near(value: int, target: int) -> bool:

@@ -38,7 +38,9 @@ def noise_on_disk(runs_dir: str, metric: str, baseline_fingerprints: Collection[
             if same_baseline
             else "none with it"
         )
-        return Noise(sd=None, df=0, source=f"no finished study with this baseline in {runs_dir} ({found})")
+        return Noise(
+            sd=None, df=0, source=f"no finished study with this baseline in {runs_dir} ({found})"
+        )
     return Noise(sd=math.sqrt(squares / df), df=df, source=", ".join(studies))
 
 
@@ -56,7 +58,9 @@ def residual_sd(table: dict[str, dict[int, float]]) -> tuple[float, int]:
     column_means = {s: sum(row[s] for row in table.values()) / arms for s in seeds}
     grand = sum(row_means.values()) / arms
     squares = sum(
-        (row[s] - row_means[arm] - column_means[s] + grand) ** 2 for arm, row in table.items() for s in seeds
+        (row[s] - row_means[arm] - column_means[s] + grand) ** 2
+        for arm, row in table.items()
+        for s in seeds
     )
     return math.sqrt(squares / df), df
 
@@ -64,7 +68,7 @@ def residual_sd(table: dict[str, dict[int, float]]) -> tuple[float, int]:
 def _table(
     study: StudyDir, metric: str, fingerprints: Collection[str]
 ) -> dict[str, dict[int, float]] | None:
-    """arm (and learning rate) -> seed -> final value; None where the study has another baseline.
+    """Arm (and learning rate) -> seed -> final value; None where the study has another baseline.
 
     Arms with a trial that diverged or is missing are left out: what is left of them is not noise.
     """

@@ -31,7 +31,9 @@ class Noise:
     """The studies it was read off, or why there is none."""
 
 
-def detectable_effect(sd: float, *, arms: int, seeds: int, alpha: float, comparisons: int) -> float | None:
+def detectable_effect(
+    sd: float, *, arms: int, seeds: int, alpha: float, comparisons: int
+) -> float | None:
     """The smallest true difference found with probability 0.8; None where one seed leaves no residual.
 
     Args:
@@ -47,7 +49,9 @@ def detectable_effect(sd: float, *, arms: int, seeds: int, alpha: float, compari
     return _noncentrality(df, alpha / max(1, comparisons)) * sd * math.sqrt(2 / seeds)
 
 
-def seeds_needed(effect: float, sd: float, *, arms: int, alpha: float, comparisons: int) -> int | None:
+def seeds_needed(
+    effect: float, sd: float, *, arms: int, alpha: float, comparisons: int
+) -> int | None:
     """The fewest seeds whose detectable effect is at most `effect`; None above 1,000."""
     for seeds in range(2, 1001):
         found = detectable_effect(sd, arms=arms, seeds=seeds, alpha=alpha, comparisons=comparisons)

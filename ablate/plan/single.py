@@ -13,7 +13,7 @@ from ablate.config.fingerprint import NESTED, TOP_LEVEL, fingerprint, trial_id
 from ablate.design import BASELINE, slug
 from ablate.errors import ConfigError
 from ablate.plan.canonical import resolve
-from ablate.plan.planning import costs
+from ablate.plan.sizing import costs
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
 
 __all__ = ["DEFAULT_STUDY", "SingleTrial", "arm_name", "single_trial"]
@@ -98,7 +98,9 @@ def arm_name(overrides: Sequence[str], *, common: Collection[str] = ()) -> str:
     for override in overrides:
         if override not in common and _is_of_arm(_key(override)):
             last[_key(override)] = override.partition("=")[2]
-    parts = [slug(f"{key.rpartition('.')[2]}-{_bare(value)}") for key, value in sorted(last.items())]
+    parts = [
+        slug(f"{key.rpartition('.')[2]}-{_bare(value)}") for key, value in sorted(last.items())
+    ]
     name = "+".join(parts)
     if len(name) > LONGEST_NAME:
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -102,7 +102,9 @@ class Plan:
 
     @property
     def total_flops(self) -> int:
-        each = {a.name: self.steps * tokens_per_step(a.config) * a.flops_per_token for a in self.arms}
+        each = {
+            a.name: self.steps * tokens_per_step(a.config) * a.flops_per_token for a in self.arms
+        }
         return sum(each[trial.arm] for trial in self.trials)
 
     def manifest(self) -> dict[str, Any]:

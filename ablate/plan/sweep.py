@@ -38,7 +38,9 @@ class DecideConfig:
         ok = effect > 0 and math.isfinite(effect)
         remedy = "Equivalence means an interval inside plus or minus this"
         require(ok, "sweep.decide.smallest_effect", effect, "must be greater than 0", remedy)
-        require(0 < self.alpha < 0.5, "sweep.decide.alpha", self.alpha, "must lie between 0 and 0.5")
+        require(
+            0 < self.alpha < 0.5, "sweep.decide.alpha", self.alpha, "must lie between 0 and 0.5"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +100,25 @@ class SweepConfig:
             remedy = "Three or more give an interval"
             require(self.seeds >= 1, "sweep.seeds", self.seeds, "must be at least 1", remedy)
             return
-        require(self.seeds != [], "sweep.seeds", "[]", "is empty", "Write a number of seeds, or name them")
-        require(len(set(self.seeds)) == len(self.seeds), "sweep.seeds", self.seeds, "names a seed twice")
+        require(
+            self.seeds != [],
+            "sweep.seeds",
+            "[]",
+            "is empty",
+            "Write a number of seeds, or name them",
+        )
+        require(
+            len(set(self.seeds)) == len(self.seeds), "sweep.seeds", self.seeds, "names a seed twice"
+        )
         require(min(self.seeds) >= 0, "sweep.seeds", self.seeds, "a seed must not be negative")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SweepConfig:
         """Raises ConfigError naming the field below `sweep`."""
         if "question" not in values:
-            raise ConfigError("sweep.question", None, "is missing", "Write down what the sweep is to answer")
+            raise ConfigError(
+                "sweep.question", None, "is missing", "Write down what the sweep is to answer"
+            )
         values = dict(values)
         for key in ("factors", "decide"):
             if values.get(key) is None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ablate.design import BASELINE, DESIGNS, ArmSpec, Level
 from ablate.errors import PlanError
+import itertools
 
 names = st.text("abcdefgh_", min_size=1, max_size=4)
 
@@ -19,7 +20,7 @@ def factors(draw, min_factors: int = 1, max_changes: int = 3, null: bool = True)
     chosen = draw(st.lists(names, min_size=min_factors, max_size=4, unique=True))
     drawn = {}
     for factor in chosen:
-        labels = draw(st.lists(names, min_size=1, max_size=max_changes, unique=True))
+        labels = draw(st.lists(st.integers(0, 99), min_size=1, max_size=max_changes, unique=True))
         levels = [Level(label=f"v{label}", overrides=(f"{factor}={label}",)) for label in labels]
         if null and draw(st.booleans()):
             at = draw(st.integers(0, len(levels)))
@@ -48,7 +49,9 @@ def test_every_design_keeps_the_laws_of_arms(design: str, data) -> None:
     given_factors = data.draw(suited(design))
     arms = DESIGNS[design](given_factors)
     assert arms == DESIGNS[design](given_factors), "deterministic"
-    assert arms[0].name == BASELINE and arms[0].overrides == () and arms[0].reference is None
+    assert arms[0].name == BASELINE
+    assert arms[0].overrides == ()
+    assert arms[0].reference is None
     assert len(by_name(arms)) == len(arms), "names are unique"
     assert len({frozenset(a.levels.items()) for a in arms}) == len(arms), "no arm twice"
     seen: set[str] = set()
@@ -89,7 +92,7 @@ def test_leave_one_out_compares_with_the_full_arm(given_factors) -> None:
 def test_a_rung_of_a_ladder_is_compared_with_the_previous_one(given_factors) -> None:
     arms = DESIGNS["ladder"](given_factors)
     assert len(arms) == 1 + sum(len(levels) for levels in given_factors.values())
-    for below, arm in zip(arms, arms[1:], strict=False):
+    for below, arm in itertools.pairwise(arms):
         assert arm.reference == below.name
         assert sum(arm.levels[f] != below.levels[f] for f in given_factors) == 1
     top = {factor: levels[-1].label for factor, levels in given_factors.items()}
@@ -120,7 +123,12 @@ def test_factorial_is_balanced(given_factors) -> None:
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize(
     "bad",
-    [{}, {"a": []}, {"a": [Level(label="base")]}, {"a": [Level(label="x", overrides=("a=1",))] * 2}],
+    [
+        {},
+        {"a": []},
+        {"a": [Level(label="base")]},
+        {"a": [Level(label="x", overrides=("a=1",))] * 2},
+    ],
     ids=["no factor", "no level", "only the baseline's level", "a label twice"],
 )
 def test_factors_that_vary_nothing_are_refused(design: str, bad) -> None:

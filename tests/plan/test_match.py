@@ -54,7 +54,9 @@ def test_a_matched_arm_is_within_one_percent(cost, changes) -> None:
 def test_the_width_is_tried_before_the_depth() -> None:
     base = ModelConfig(**BASE, activation_type="gelu")
     arm = base.replace(activation_type="swiglu")
-    assert list(match("x", arm, count.parameters(base), count.parameters, "parameters")) == ["mlp_hidden_size"]
+    assert list(match("x", arm, count.parameters(base), count.parameters, "parameters")) == [
+        "mlp_hidden_size"
+    ]
 
 
 def test_depth_follows_where_no_width_is_enough() -> None:
@@ -67,5 +69,7 @@ def test_depth_follows_where_no_width_is_enough() -> None:
 def test_an_impossible_match_is_refused_with_the_arm_and_the_figures() -> None:
     base = ModelConfig(**BASE)
     arm = base.replace(d_model=512, n_heads=8)
-    with pytest.raises(PlanError, match=r"Arm wide cannot be matched to the baseline's [\d,]+ parameters"):
+    with pytest.raises(
+        PlanError, match=r"Arm wide cannot be matched to the baseline's [\d,]+ parameters"
+    ):
         match("wide", arm, count.parameters(base), count.parameters, "parameters")

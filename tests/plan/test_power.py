@@ -28,7 +28,9 @@ def test_the_stated_power_is_met_in_simulation() -> None:
     rng = np.random.default_rng(1)
     y = rng.normal(0, sd, (4000, arms, seeds)) + rng.normal(0, 1, (4000, 1, seeds))
     y[:, 1] += effect
-    residual = y - y.mean(2, keepdims=True) - y.mean(1, keepdims=True) + y.mean((1, 2), keepdims=True)
+    residual = (
+        y - y.mean(2, keepdims=True) - y.mean(1, keepdims=True) + y.mean((1, 2), keepdims=True)
+    )
     df = (arms - 1) * (seeds - 1)
     se = np.sqrt((residual**2).sum((1, 2)) / df * 2 / seeds)
     t = (y[:, 1].mean(1) - y[:, 0].mean(1)) / se
@@ -37,7 +39,9 @@ def test_the_stated_power_is_met_in_simulation() -> None:
 
 
 def test_more_seeds_detect_less_and_one_seed_nothing() -> None:
-    effects = [detectable_effect(1.0, arms=5, seeds=n, alpha=0.05, comparisons=4) for n in (1, 2, 3, 8)]
+    effects = [
+        detectable_effect(1.0, arms=5, seeds=n, alpha=0.05, comparisons=4) for n in (1, 2, 3, 8)
+    ]
     assert effects[0] is None
     assert effects[1] > effects[2] > effects[3] > 0
     needed = seeds_needed(1.0, 1.0, arms=5, alpha=0.05, comparisons=4)
@@ -50,20 +54,25 @@ def test_more_seeds_detect_less_and_one_seed_nothing() -> None:
 def test_the_residual_leaves_out_what_arms_and_seeds_explain() -> None:
     additive = {arm: {seed: 10 * i + seed for seed in range(4)} for i, arm in enumerate("abc")}
     sd, df = residual_sd(additive)
-    assert sd == pytest.approx(0, abs=1e-12) and df == 6
+    assert sd == pytest.approx(0, abs=1e-12)
+    assert df == 6
     assert residual_sd({"a": {0: 1.0, 1: 2.0}}) == (0.0, 0)
     rng = np.random.default_rng(0)
     noisy = {str(a): {s: float(a + s + rng.normal(0, 0.5)) for s in range(60)} for a in range(5)}
     assert residual_sd(noisy)[0] == pytest.approx(0.5, rel=0.1)
 
 
-def _study(runs, name: str, values: dict[str, list[float | None]], fingerprint: str = "base") -> None:
+def _study(
+    runs, name: str, values: dict[str, list[float | None]], fingerprint: str = "base"
+) -> None:
     study = StudyDir(runs / name)
     trials = []
     for arm, row in values.items():
         for seed, value in enumerate(row):
             id = f"{arm}-s{seed}"
-            trials.append({"id": id, "arm": arm, "seed": seed, "lr": None, "fingerprint": f"{arm}{seed}"})
+            trials.append(
+                {"id": id, "arm": arm, "seed": seed, "lr": None, "fingerprint": f"{arm}{seed}"}
+            )
             folder = study.trial(id)
             folder.create({}, 1)
             if value is not None:
@@ -80,10 +89,16 @@ def test_noise_is_pooled_over_finished_studies_with_the_same_baseline(tmp_path) 
     assert noise_on_disk(str(tmp_path), "val/bpb", {"base"}).sd is None
     _study(tmp_path, "other", {"baseline": [1.0, 9.0], "a": [5.0, 2.0]}, fingerprint="different")
     none = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
-    assert none.sd is None and "none with it" in none.source
+    assert none.sd is None
+    assert "none with it" in none.source
     _study(tmp_path, "same", {"baseline": [1.0, 2.0], "a": [1.0, 3.0], "broken": [7.0, None]})
     found = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
-    assert found.df == 1 and found.source == "same"
-    assert found.sd == pytest.approx(0.5)  # residuals are all 1/4: four squares of 1/16 over one degree
+    assert found.df == 1
+    assert found.source == "same"
+    assert found.sd == pytest.approx(
+        0.5
+    )  # residuals are all 1/4: four squares of 1/16 over one degree
     (tmp_path / "same" / "trials" / "a-s0" / "summary.json").write_text("{")
-    assert noise_on_disk(str(tmp_path), "val/bpb", {"base"}).sd is None, "a damaged study is passed over"
+    assert noise_on_disk(str(tmp_path), "val/bpb", {"base"}).sd is None, (
+        "a damaged study is passed over"
+    )

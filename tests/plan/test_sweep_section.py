@@ -13,13 +13,20 @@ GOOD = {"question": "Which?", "factors": {"norm": ["norm=rms"]}}
 
 def test_the_defaults_of_a_sweep() -> None:
     sweep = SweepConfig.from_mapping(GOOD)
-    assert sweep.seed_list == [0, 1, 2] and sweep.rates == [] and sweep.match == "none"
-    assert (sweep.decide.metric, sweep.decide.alpha, sweep.decide.correction) == ("val/bpb", 0.05, "holm")
+    assert sweep.seed_list == [0, 1, 2]
+    assert sweep.rates == []
+    assert sweep.match == "none"
+    assert (sweep.decide.metric, sweep.decide.alpha, sweep.decide.correction) == (
+        "val/bpb",
+        0.05,
+        "holm",
+    )
 
 
 def test_seeds_are_a_count_or_a_list_and_rates_may_be_text() -> None:
     sweep = SweepConfig.from_mapping({**GOOD, "seeds": [4, 2], "lr": ["1e-3", 2e-3]})
-    assert sweep.seed_list == [4, 2] and sweep.rates == [0.001, 0.002]
+    assert sweep.seed_list == [4, 2]
+    assert sweep.rates == [0.001, 0.002]
     assert SweepConfig.from_mapping({**GOOD, "lr": 0.01}).rates == [0.01]
 
 
@@ -52,7 +59,8 @@ def test_a_mistake_is_named_by_its_field(field: str, change: dict) -> None:
     with pytest.raises(ConfigError) as error:
         SweepConfig.from_mapping({**GOOD, **change})
     assert error.value.field == field
-    assert "\n" not in str(error.value) and str(error.value).endswith((".", "?"))
+    assert "\n" not in str(error.value)
+    assert str(error.value).endswith((".", "?"))
 
 
 def test_a_sweep_without_a_question_is_refused() -> None:
@@ -67,7 +75,11 @@ def test_levels_are_overrides_groups_of_overrides_null_or_labelled() -> None:
             "position": [None, "position=rope", ["position=rope", "model.rope_theta=500000"]],
             "placement": "model.norm_after=true",
             "bias": ["model.include_bias=false"],
-            "width": {"narrow": "model.d_model=64", "wide": ["model.d_model=256", "model.n_heads=8"], "base": None},
+            "width": {
+                "narrow": "model.d_model=64",
+                "wide": ["model.d_model=256", "model.n_heads=8"],
+                "base": None,
+            },
             "rate": ["optim.lr=3e-4"],
         }
     )
@@ -80,7 +92,8 @@ def test_levels_are_overrides_groups_of_overrides_null_or_labelled() -> None:
         "width": ["narrow", "wide", "base"],
         "rate": ["lr-3e-4"],
     }
-    assert factors["position"][0].is_baseline and factors["width"][2].is_baseline
+    assert factors["position"][0].is_baseline
+    assert factors["width"][2].is_baseline
     assert factors["width"][1].overrides == ("model.d_model=256", "model.n_heads=8")
 
 
