@@ -195,9 +195,15 @@ class ScheduleConfig:
     exponent: float = -0.51
     """Of power_lr."""
     lr_min: float | None = None
-    """Of exponential; null: alpha_f times the peak."""
+    """Where exponential starts (null: alpha_f times the peak), and where tails end (null: 0)."""
     periods: list[int] | None = None
-    """Steps at which each period of wsds ends."""
+    """Steps at which each period of wsds ends; null: one period."""
+    period_lr_multipliers: list[float] | None = None
+    """Peak of each period of wsds as a share of optim.lr; null: 1."""
+    stages: list[dict[str, Any]] | None = None
+    """Parts of composable and sequential (see `ablate.train.stages`)."""
+    override_decay: dict[str, Any] | None = None
+    """A decay that overrides the schedule: start, duration, shape, end_lr or end_lr_fraction."""
 
     def __post_init__(self) -> None:
         check_types(self, "schedule")

@@ -35,6 +35,10 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
             raise ConfigError(
                 join(prefix, key), values[key], "there is no such field", closest(str(key), hints)
             )
+    for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if f.init and required and f.name not in values:
+            raise ConfigError(join(prefix, f.name), None, "is missing")
     return cls(**{k: coerce(v, hints[k], join(prefix, k)) for k, v in values.items()})
 
 

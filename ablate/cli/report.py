@@ -1,0 +1,89 @@
+"""`ablate report STUDY...`: tables, verdicts, plots; in the terminal, and as files beside the
+study.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import AblateError
+from ablate.rundir import find_study
+
+if TYPE_CHECKING:
+    from ablate.rundir import StudyDir
+
+__all__ = ["main"]
+
+_PAGE_METRICS = (
+    "tokens",
+    "train/loss",
+    "val/loss",
+    "val/bpb",
+    "train/grad_norm",
+    "lr",
+    "tokens_per_second",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Reports each study, and returns 0; raises AblateError where a study cannot be judged."""
+    options = _parser().parse_args(argv)
+    runs_dir, names = options.runs_dir, []
+    for word in options.study:
+        if word.startswith("runs_dir="):
+            runs_dir = word.partition("=")[2]
+        else:
+            names.append(word)
+    if not names:
+        raise AblateError(
+            "ablate report: no study was named. `ablate list` shows the studies on disk."
+        )
+    studies = [find_study(name, runs_dir) for name in names]
+    objects = [_report(study, options, alone=len(studies) == 1) for study in studies]
+    if options.json:
+        print(json.dumps(objects[0] if len(objects) == 1 else {"studies": objects}, indent=2))
+    return 0
+
+
+def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dict[str, Any]:
+    # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
+    from ablate.analysis.frames import load
+    from ablate.analysis.judgement import judge
+    from ablate.analysis.publish import publish
+    from ablate.analysis.terminal import show
+
+    wanted = {*_PAGE_METRICS, *([options.metric] if options.metric else [])}
+    j = judge(
+        load(study.path, columns=sorted(wanted)), metric=options.metric, partial=options.partial
+    )
+    folder = study.report_path if options.out is None else Path(options.out)
+    if options.out is not None and not alone:
+        folder /= study.name
+    if not options.json:
+        show(j)
+    page = publish(j, folder)
+    sys.stderr.write(f"Report: {page}\n")
+    return j.to_json()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ablate report",
+        description="Verdicts, tables and plots of a study; writes a page, Markdown, CSV, Parquet.",
+    )
+    parser.add_argument("study", nargs="*", help="a study's name or folder")
+    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    parser.add_argument(
+        "--out", metavar="DIR", help="where the files go (default: report/ in the study)"
+    )
+    parser.add_argument("--metric", help="another metric than the frozen one (marked exploratory)")
+    parser.add_argument(
+        "--partial", action="store_true", help="judge an unfinished study (marked exploratory)"
+    )
+    parser.add_argument("--runs-dir", default="runs", help="where studies lie (default: runs)")
+    return parser

@@ -1,0 +1,124 @@
+"""Parameters and FLOPs of a configuration by formula, without torch: a plan of a hundred arms costs nothing.
+
+With d = d_model, k = n_kv_heads · d / n_heads, i and o the MLP's width before and after its
+activation, E the rows of the embedding:
+
+| tensor                    | weights     | biases   |                                     |
+|---------------------------|-------------|----------|-------------------------------------|
+| queries, keys, values     | d (d + 2 k) | d + 2 k  | each layer                          |
+| attention output          | d d         | d        | each layer                          |
+| MLP in, MLP out           | d i + o d   | i + d    | each layer                          |
+| attn_norm, ff_norm        | d each      | d each   | each layer; with peri_norm two more |
+| q_norm, k_norm            | d and k     | the same | each layer; per head: the head size |
+| ln_f, emb_norm            | d           | d        |                                     |
+| embedding, untied head    | E d         | E (head) |                                     |
+| learned positions         | T d         |          | T = max_sequence_length             |
+| relative positions        | b n_heads   |          | b = relative_num_buckets            |
+
+A norm, activation or position scheme of the user's own (an import path) has a size that only its
+class knows: then, and only then, the model is built on torch's meta device and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.model.config import ModelConfig, is_import_path
+
+__all__ = ["flops_per_token", "parameters"]
+
+
+def parameters(config: ModelConfig, include_embedding: bool = True) -> int:
+    """Trained numbers of the model, equal to those of the built one.
+
+    Args:
+        config: the model; its `init_device` is not looked at.
+        include_embedding: False leaves out token and position embeddings, hence a tied head too; an
+            untied head stays, as upstream counts.
+
+    Raises:
+        ConfigError: for an import path that cannot be imported.
+    """
+    if _has_own_variant(config):
+        return _on_meta(config).num_params(include_embedding=include_embedding)
+    c = config
+    blocks = _matrices(c) + _biases(c) + _block_norms(c)
+    final = _norm(c, c.d_model, c.layer_norm_with_affine)
+    total = c.n_layers * blocks + final * (2 if c.embedding_layer_norm else 1)
+    if not c.weight_tying:
+        total += c.embedding_rows * (c.d_model + c.include_bias)
+    if c.position_scheme == "relative":
+        total += c.relative_num_buckets * c.n_heads
+    if include_embedding:
+        total += c.embedding_rows * c.d_model
+        total += c.max_sequence_length * c.d_model if c.position_scheme == "learned" else 0
+    return total
+
+
+def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
+    """FLOPs of one token of training, forward and backward: 6 W + 12 d (s_1 + … + s_L).
+
+    W counts the weights of every matrix product (the output head too, tied or not; a look-up costs
+    nothing), at 2 FLOPs each forward and 4 backward. Layer l scores s_l = min(its window,
+    sequence_length) keys: 4 d s_l FLOPs forward for scores and mixture, twice that backward. The
+    causal half that a kernel may skip is counted, as OLMo-core and PaLM count it (arXiv 2204.02311,
+    appendix B). Norms, activations, softmax, positions and the optimiser are left out.
+
+    Args:
+        config: the model.
+        sequence_length: tokens in a training sequence.
+    """
+    weights = config.n_layers * _matrices(config)
+    if _has_own_variant(config):
+        weights = _matrices_on_meta(config)
+    weights += config.embedding_rows * config.d_model
+    windows = [config.window(layer) for layer in range(config.n_layers)]
+    keys = sum(min(w, sequence_length) if w is not None else sequence_length for w in windows)
+    return 6 * weights + 12 * config.d_model * keys
+
+
+def _matrices(c: ModelConfig) -> int:
+    """Weights of one block's matrix products."""
+    d, kv = c.d_model, c.head_dim * c.effective_n_kv_heads
+    return d * (d + 2 * kv) + d * d + d * c.hidden_size + c.inner_size * d
+
+
+def _biases(c: ModelConfig) -> int:
+    if not c.include_bias:
+        return 0
+    d, kv = c.d_model, c.head_dim * c.effective_n_kv_heads
+    return (d + 2 * kv) + d + c.hidden_size + d
+
+
+def _block_norms(c: ModelConfig) -> int:
+    norms = _norm(c, c.d_model, c.layer_norm_with_affine) * (4 if c.peri_norm else 2)
+    if c.attention_layer_norm:
+        per_head = c.attention_layer_norm_per_head
+        queries = c.head_dim if per_head else c.d_model
+        keys = c.head_dim if per_head else c.head_dim * c.effective_n_kv_heads
+        norms += _norm(c, queries + keys, c.attention_layer_norm_with_affine)
+    return norms
+
+
+def _norm(c: ModelConfig, size: int, affine: bool) -> int:
+    return size * (1 + c.norm_bias) if affine else 0
+
+
+def _has_own_variant(c: ModelConfig) -> bool:
+    return any(map(is_import_path, (c.layer_norm_type, c.activation_type, c.position_scheme)))
+
+
+def _on_meta(config: ModelConfig) -> Any:
+    from ablate.model import OLMo
+
+    return OLMo(config.replace(init_device="meta"), init_params=False)
+
+
+def _matrices_on_meta(config: ModelConfig) -> int:
+    """Weights of the blocks' matrix products, read off the built model."""
+    blocks = ("attn_out", "att_proj", "q_proj", "k_proj", "v_proj", "ff_proj", "ff_out")
+    return sum(
+        p.numel()
+        for name, p in _on_meta(config).named_parameters()
+        if "block" in name and name.endswith(tuple(f".{m}.weight" for m in blocks))
+    )

@@ -1,0 +1,77 @@
+"""A batch of numpy arrays as tensors on the device, cut into micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from ablate.data import IGNORED, Batch
+
+__all__ = ["TensorBatch", "to_tensors"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorBatch:
+    input_ids: Int[Tensor, "b t"]
+    labels: Int[Tensor, "b t"]
+    """The next token of each position; the last position of a row has none."""
+    count: int
+    """Real labels, counted before anything went to the device."""
+    doc_lens: Int[Tensor, "b d"] | None = None
+    max_doc_lens: list[int] | None = None
+
+    @property
+    def model_inputs(self) -> dict[str, Any]:
+        """Keyword arguments of the model's forward."""
+        if self.doc_lens is None:
+            return {"input_ids": self.input_ids}
+        return {
+            "input_ids": self.input_ids,
+            "doc_lens": self.doc_lens,
+            "max_doc_lens": self.max_doc_lens,
+        }
+
+    def split(self, size: int | None) -> Iterator[TensorBatch]:
+        """Micro-batches of `size` rows, None being all; `count` stays that of the whole batch."""
+        rows = self.input_ids.shape[0]
+        if size is None or size >= rows:
+            yield self
+            return
+        for i in range(0, rows, size):
+            part = slice(i, i + size)
+            yield TensorBatch(
+                input_ids=self.input_ids[part],
+                labels=self.labels[part],
+                count=self.count,
+                doc_lens=None if self.doc_lens is None else self.doc_lens[part],
+                max_doc_lens=None if self.max_doc_lens is None else self.max_doc_lens[part],
+            )
+
+
+def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
+    """Labels get an ignored last column, so that the logits need not be cut (which copies them)."""
+    rows, length = batch.input_ids.shape
+    labels = np.full((rows, length), IGNORED, dtype=np.int64)
+    labels[:, :-1] = batch.labels
+
+    def send(array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if device.type == "cpu":
+            return tensor
+        return (tensor.pin_memory() if device.type == "cuda" else tensor).to(
+            device, non_blocking=True
+        )
+
+    return TensorBatch(
+        input_ids=send(batch.input_ids),
+        labels=send(labels),
+        count=int(np.count_nonzero(batch.labels != IGNORED)),
+        doc_lens=None if batch.doc_lens is None else send(batch.doc_lens),
+        max_doc_lens=batch.max_doc_lens,
+    )

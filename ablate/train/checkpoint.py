@@ -1,0 +1,112 @@
+"""Checkpoints: complete or absent, read back with plain tensors only, and never trusted blindly.
+
+    step-000100/model.pt    the model's state dict, under upstream's names
+    step-000100/train.pt    step, optimiser, gradient scaler, clip state
+
+No random state is stored: dropout at step t is seeded from (seed, t), and so is the batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.rundir import Attempt, TrialDir
+
+__all__ = ["Checkpoint", "load_model_state", "prune", "read_newest", "save"]
+
+log = logging.getLogger(__name__)
+
+MODEL, TRAIN = "model.pt", "train.pt"
+UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    attempt: int
+    step: int
+    model: dict[str, Any] | None
+    """None where only the fact is kept that the last step was done (keep_final=false)."""
+    train: dict[str, Any]
+
+
+def save(
+    attempt: Attempt,
+    step: int,
+    *,
+    model: dict[str, Any] | None,
+    train: dict[str, Any],
+    before_commit: Callable[[], None] = lambda: None,
+) -> Path:
+    """Writes both files aside, then renames their folder into place."""
+    folder = attempt.begin_checkpoint(step)
+    if model is not None:
+        torch.save(model, folder / MODEL)
+    torch.save({**train, "step": step, "has_model": model is not None}, folder / TRAIN)
+    before_commit()
+    return attempt.commit_checkpoint(step)
+
+
+def prune(attempt: Attempt, keep: int) -> None:
+    """Keeps the newest `keep` checkpoints of the trial (-1: all), and no debris of old attempts.
+
+    What a newer attempt wrote is not ours to touch: this one may have been fenced off meanwhile.
+    """
+    earlier = [a for a in attempt.trial.attempts() if a.number < attempt.number]
+    for old in earlier:
+        for debris in old.checkpoints_path.glob(".step-*.tmp"):
+            shutil.rmtree(debris, ignore_errors=True)
+    if keep < 0:
+        return
+    attempt.prune_checkpoints(keep)
+    left = keep - len(attempt.checkpoint_steps())
+    for old in reversed(earlier):
+        old.prune_checkpoints(max(left, 0))
+        left -= len(old.checkpoint_steps())
+
+
+def read_newest(
+    trial: TrialDir,
+    device: torch.device,
+    on_unreadable: Callable[[int, int, str], None] | None = None,
+) -> Checkpoint | None:
+    """The newest checkpoint that can be read; damaged ones are skipped with a warning."""
+    for attempt, step in _candidates(trial):
+        folder = attempt.checkpoint_path(step)
+        try:
+            train = _read(folder / TRAIN, device)
+            if train["step"] != step:
+                raise ValueError(f"it says step {train['step']}")
+            model = _read(folder / MODEL, device) if train["has_model"] else None
+            return Checkpoint(attempt=attempt.number, step=step, model=model, train=train)
+        except UNREADABLE as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            log.warning("Checkpoint %s cannot be read and is skipped (%s).", folder, reason)
+            if on_unreadable is not None:
+                on_unreadable(attempt.number, step, reason)
+    return None
+
+
+def load_model_state(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The state dict of a checkpoint's model."""
+    return _read(folder / MODEL, device)
+
+
+def _candidates(trial: TrialDir) -> Iterator[tuple[Attempt, int]]:
+    for attempt in reversed(trial.attempts()):
+        for step in reversed(attempt.checkpoint_steps()):
+            yield attempt, step
+
+
+def _read(path: Path, device: torch.device | str) -> dict[str, Any]:
+    if os.path.getsize(path) == 0:
+        raise EOFError(f"{path.name} is empty")
+    return torch.load(path, map_location=device, weights_only=True)

@@ -1,0 +1,120 @@
+"""The training loop. Everything that a step does is on this screen, in order.
+
+The device is waited for twice a step: for the loss and the gradient norm, which decide whether the
+update may be applied at all, and for the size of the update. The host knows all else by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ablate.errors import DivergedError
+from ablate.train.batch import TensorBatch, to_tensors
+from ablate.train.clip import gradient_norms
+from ablate.train.loss import language_loss
+from ablate.train.measure import UpdateNorm, measure
+from ablate.train.record import Record
+from ablate.train.run import Run, seed_step
+from ablate.train.validation import validate
+
+__all__ = ["train"]
+
+
+def train(
+    run: Run,
+    start: int,
+    record: Record,
+    save: Callable[[int], None],
+    should_stop: Callable[[], str | None],
+) -> tuple[int, str | None]:
+    """Trains steps `start` + 1 to train.steps.
+
+    Returns:
+        The last step that was done, and why it was stopped there (None: it was the last of all).
+
+    Raises:
+        DivergedError: at the first loss or gradient norm that is not finite; no update is applied.
+    """
+    c, precision, update_norm = run.config.train, run.precision, UpdateNorm(run.parameters)
+    run.model.train()
+    for step in range(start + 1, c.steps + 1):
+        began = time.perf_counter()
+        seed_step(run.config.seed, step)
+        rate = run.set_rate(step)
+        batch = to_tensors(run.next_batch(step), run.device)
+
+        losses = accumulate_gradients(run, batch)
+        precision.unscale(run.optimiser)
+        gradients = run.gradients()
+        norms = gradient_norms(gradients)
+        loss, z_loss, norm = torch.cat((losses, norms.norm()[None])).tolist()
+        row: dict[str, Any] = {"step": step, "tokens": step * run.tokens_per_step}
+        row |= {"train/loss": loss, "train/grad_norm": norm, "lr": rate}
+
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
+            run.clip(step, gradients, norms)
+            update_norm.before()
+            run.optimiser.step()
+            row["train/update_norm"] = update_norm.after().item()
+        elif precision.may_retry(loss):
+            record.event(step, "overflow", scale=precision.scale)
+            row["train/update_norm"] = 0.0
+        else:
+            diverge(record, row, f"loss {loss}, gradient norm {norm}")
+        precision.update()
+        run.optimiser.zero_grad(set_to_none=True)
+        row["tokens_per_second"] = run.tokens_per_step / (time.perf_counter() - began)
+        if run.config.loss.z_loss:
+            row["train/z_loss"] = z_loss
+
+        last = step == c.steps
+        if due(step, c.measure_every):
+            row |= measure(run, batch)
+        if last or due(step, c.validate_every):
+            row |= (values := validate(run))
+            record.event(step, "validation", **values)
+            if not math.isfinite(values["val/loss"]):
+                diverge(record, row, f"validation loss {values['val/loss']}")
+        record.row(row)
+
+        reason = None if last else should_stop()
+        if last or reason or due(step, c.checkpoint_every):
+            save(step)
+        if reason:
+            return step, reason
+    return c.steps, None
+
+
+def diverge(record: Record, row: dict[str, Any], what: str) -> NoReturn:
+    """The row that shows it is still written."""
+    record.row(row)
+    record.event(row["step"], "nonfinite", what=what)
+    raise DivergedError(row["step"], what)
+
+
+def due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
+    """Gradients of the mean loss over the real labels of the whole batch, however it is cut.
+
+    Returns:
+        That mean in nats, and the z-loss.
+    """
+    total: Any = 0.0
+    for part in batch.split(run.config.train.micro_batch_size):
+        with run.precision.autocast():
+            logits = run.forward(**part.model_inputs).logits
+        losses = language_loss(logits, part.labels, run.config.loss.z_loss) / max(batch.count, 1)
+        run.precision.backward(losses.sum())
+        total = total + losses.detach()
+    return total

@@ -1,0 +1,89 @@
+"""What is measured besides the loss: the size of each update, and at times the model's inside."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ablate.train.batch import TensorBatch
+from ablate.train.run import Run
+
+__all__ = ["UpdateNorm", "measure"]
+
+LAYER = re.compile(r"\bblocks\.(\d+)\.|\bblock_groups\.(\d+)\.(\d+)\.")
+
+
+class UpdateNorm:
+    """2-norm of what the optimiser adds to all parameters in one step.
+
+    Fused optimisers change parameters in place, so it takes a copy of them and a difference.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters = [p.detach() for p in parameters]
+        self.buffers = [torch.empty_like(p) for p in self.parameters]
+
+    @torch.no_grad()
+    def before(self) -> None:
+        torch._foreach_copy_(self.buffers, self.parameters)
+
+    @torch.no_grad()
+    def after(self) -> Float[Tensor, ""]:
+        torch._foreach_sub_(self.buffers, self.parameters)
+        return torch.linalg.vector_norm(
+            torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
+        )
+
+
+@torch.no_grad()
+def measure(run: Run, batch: TensorBatch) -> dict[str, float]:
+    """Attention logits and activations of each layer, weight norms, statistics of the output.
+
+    One forward pass of its own over the first micro-batch, without dropout: it changes nothing.
+    """
+    part = next(batch.split(run.config.train.micro_batch_size))
+    run.model.eval()
+    model: Any = run.model  # its `recording` is not nn.Module's
+    with model.recording() as record, run.precision.autocast():
+        logits = run.model(**part.model_inputs).logits.float()
+    run.model.train()
+    norms = _weight_norms(run.model, run.model_config.block_group_size)
+    values = {**record, **_logit_statistics(logits), **norms}
+    return dict(
+        zip(values, torch.stack([v.float() for v in values.values()]).tolist(), strict=True)
+    )
+
+
+def _logit_statistics(logits: Float[Tensor, "b t v"]) -> dict[str, Tensor]:
+    log_z = torch.logsumexp(logits, dim=-1)
+    return {
+        "model/logit_max": logits.max(),
+        "model/logit_min": logits.min(),
+        "model/logit_mean": logits.mean(),
+        "model/logit_std": logits.std(),
+        "model/log_z": log_z.mean(),
+        "model/log_z_rms": log_z.square().mean().sqrt(),
+        "model/output_entropy": (log_z - (torch.softmax(logits, dim=-1) * logits).sum(-1)).mean(),
+    }
+
+
+def _weight_norms(model: nn.Module, block_group_size: int) -> dict[str, Tensor]:
+    """Of the whole model, of each layer, and of each module outside the layers."""
+    squares: dict[str, list[Tensor]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        square = torch.linalg.vector_norm(parameter, dtype=torch.float32).square()
+        squares["model/weight_norm"].append(square)
+        match = LAYER.search(name)
+        if match is None:
+            part = name.rpartition(".")[0].rpartition(".")[2] or name
+        elif match[1] is not None:
+            part = match[1]
+        else:
+            part = str(int(match[2]) * block_group_size + int(match[3]))
+        squares[f"model/weight_norm/{part}"].append(square)
+    return {key: torch.stack(values).sum().sqrt() for key, values in squares.items()}

@@ -1,0 +1,142 @@
+"""What one trial is made of, assembled from its configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ablate.config.schema import TrialConfig
+from ablate.data import IGNORED, Batch, Data, open_data, repetitive
+from ablate.errors import ConfigError
+from ablate.model import ModelConfig, OLMo
+from ablate.train.checkpoint import Checkpoint
+from ablate.train.clip import Clip, build_clip
+from ablate.train.optim import build_optimiser
+from ablate.train.precision import Precision
+from ablate.train.schedule import Rate, build_schedule
+
+__all__ = ["Run", "assemble", "choose_device", "seed_step"]
+
+STATEFUL = ("optimiser", "clip", "precision")
+"""The parts of a run, besides the model, that carry something from one step to the next."""
+
+
+@dataclass(kw_only=True)
+class Run:
+    config: TrialConfig
+    model_config: ModelConfig
+    data: Data
+    model: nn.Module
+    forward: Callable[..., Any]
+    """The model, or its compiled form."""
+    names: list[str]
+    parameters: list[nn.Parameter]
+    optimiser: Any
+    clip: Clip
+    rate: Rate
+    precision: Precision
+    device: torch.device
+    sequence_length: int
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.config.train.batch_size * self.sequence_length
+
+    def next_batch(self, step: int) -> Batch:
+        """The batch of `step`; with filter_repetitions, repetitive rows have no labels."""
+        c = self.config.train
+        batch = self.data.batch(
+            step,
+            seed=self.config.seed,
+            batch_size=c.batch_size,
+            sequence_length=self.sequence_length,
+        )
+        if c.filter_repetitions:
+            rows = repetitive(batch.input_ids)
+            return dataclasses.replace(batch, labels=np.where(rows[:, None], IGNORED, batch.labels))
+        return batch
+
+    def gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.parameters if p.grad is not None]
+
+    def set_rate(self, step: int) -> float:
+        rate = self.rate(step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def model_state(self) -> dict[str, Any]:
+        return self.model.state_dict()
+
+    def train_state(self) -> dict[str, Any]:
+        return {part: getattr(self, part).state_dict() for part in STATEFUL}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.model is None:
+            return
+        self.model.load_state_dict(checkpoint.model)
+        for part in STATEFUL:
+            getattr(self, part).load_state_dict(checkpoint.train[part])
+
+
+def assemble(config: TrialConfig, device: torch.device) -> Run:
+    """Model, data, optimiser and the rest, as `config` says, on `device`.
+
+    Raises:
+        ConfigError, DataError: for what cannot be trained, before the first step.
+    """
+    c, model_config = config.train, ModelConfig.from_mapping(config.model)
+    length = c.sequence_length or model_config.max_sequence_length
+    if length > model_config.max_sequence_length:
+        reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
+        raise ConfigError("train.sequence_length", length, reason)
+    data = open_data(config.data, eos_token_id=model_config.eos_token_id)
+    data.check(model_config.vocab_size, length)
+
+    precision = Precision(config.precision, device)
+    model: Any = precision.prepare(OLMo(model_config, init_params=True, seed=config.seed))
+    if c.activation_checkpointing is not None:
+        model.set_activation_checkpointing(c.activation_checkpointing)
+    named = dict(model.named_parameters())
+    tokens_per_step = c.batch_size * length
+    return Run(
+        config=config,
+        model_config=model_config,
+        data=data,
+        model=model,
+        forward=torch.compile(model) if c.compile else model,
+        names=list(named),
+        parameters=list(named.values()),
+        optimiser=build_optimiser(model, config.optim),
+        clip=build_clip(config.clip, list(named), config.optim.betas),
+        rate=build_schedule(
+            config.schedule, peak=config.optim.lr, steps=c.steps, tokens_per_step=tokens_per_step
+        ),
+        precision=precision,
+        device=device,
+        sequence_length=length,
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """Raises ConfigError for a GPU that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        reason = f"this machine has {torch.cuda.device_count()} CUDA devices"
+        raise ConfigError("train.device", name, reason, "Use train.device=auto or cpu")
+    return device
+
+
+def seed_step(seed: int, step: int) -> None:
+    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn."""
+    digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
+    torch.manual_seed(int.from_bytes(digest, "big") >> 1)

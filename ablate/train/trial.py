@@ -1,0 +1,164 @@
+"""One trial: assemble, resume, train, summarise."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from ablate.config.schema import TrialConfig
+from ablate.model.count import flops_per_token
+from ablate.rundir import Attempt
+from ablate.train import checkpoint
+from ablate.train.loop import train
+from ablate.train.record import Record
+from ablate.train.run import Run, assemble, choose_device
+
+__all__ = ["Result", "run_trial"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    status: Literal["done", "preempted"]
+    step: int
+    summary: dict[str, Any] = field(default_factory=dict)
+    """Final metrics; empty unless done."""
+    reason: str | None = None
+    """Why it was preempted, as `should_stop` said."""
+
+
+def run_trial(
+    attempt: Attempt,
+    config: dict[str, Any],
+    *,
+    should_stop: Callable[[], str | None] = lambda: None,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
+) -> Result:
+    """Runs a trial from its newest readable checkpoint, or from the start, to its last step.
+
+    Stopped and run again, anywhere and however often, it computes what it would have computed
+    undisturbed, bit for bit (on one kind of device, with the same number of threads).
+
+    Args:
+        attempt: holds the trial's lease; all that is written goes into its folder.
+        config: the resolved configuration.
+        should_stop: asked after each step; a string means save and return, preempted for it.
+        on_row: sees each row of metrics.jsonl after it was written.
+
+    Raises:
+        ConfigError, DataError: before the first step.
+        DivergedError: where the loss or the gradient norm is no longer finite.
+    """
+    typed = TrialConfig.from_mapping(config)
+    device = choose_device(typed.train.device)
+    with deterministic(typed.train.threads), contextlib.closing(Record(attempt, on_row)) as record:
+        run = assemble(typed, device)
+        start = resume(run, attempt, record)
+
+        def save(step: int) -> None:
+            write_checkpoint(run, attempt, record, step)
+
+        step, reason = train(run, start, record, save, should_stop)
+        if reason is not None:
+            return Result(status="preempted", step=step, reason=reason)
+        return Result(status="done", step=step, summary=summarise(run, attempt))
+
+
+def resume(run: Run, attempt: Attempt, record: Record) -> int:
+    """Restores the newest readable checkpoint of any earlier attempt; returns its step, or 0."""
+    unreadable: list[dict[str, Any]] = []
+
+    def skip(number: int, step: int, reason: str) -> None:
+        unreadable.append({"attempt": number, "at": step, "reason": reason})
+
+    found = checkpoint.read_newest(attempt.trial, run.device, skip)
+    start = 0 if found is None else found.step
+    # Events of an attempt count from the step after the one at which it resumed.
+    first = start + 1 if found is not None else 0
+    for fields in unreadable:
+        record.event(first, "checkpoint_unreadable", **fields)
+    if found is None:
+        record.event(0, "start", device=str(run.device), attempt=attempt.number)
+        return 0
+    run.restore(found)
+    attempt.resumed_from(found.attempt, found.step)
+    record.event(
+        first, "resume", device=str(run.device), attempt=attempt.number, **{"from": found.attempt}
+    )
+    return start
+
+
+def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:
+    c = run.config.train
+    weightless = step == c.steps and not c.keep_final
+
+    def before_commit() -> None:
+        # An event of a checkpoint that is never committed belongs to steps that will be done again.
+        record.event(step, "checkpoint")
+        record.sync()
+
+    checkpoint.save(
+        attempt,
+        step,
+        model=None if weightless else run.model_state(),
+        train={} if weightless else run.train_state(),
+        before_commit=before_commit,
+    )
+    checkpoint.prune(attempt, 1 if weightless else c.keep_checkpoints)
+
+
+def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
+    """From the stitched record, so that it does not matter where the trial was interrupted."""
+    c = run.config.train
+    rows = list(attempt.trial.stitched())
+    recent = [r["train/loss"] for r in rows if r["step"] > c.steps - max(1, c.steps // 10)]
+    tokens = c.steps * run.tokens_per_step
+    seconds = sum(run.tokens_per_step / r["tokens_per_second"] for r in rows)
+    peaks = [v for r in rows for k, v in r.items() if k.startswith("model/attention_logit_max/")]
+    flops = flops_per_token(run.model_config, run.sequence_length)
+    summary = {
+        **{k: v for k, v in rows[-1].items() if k.startswith("val/")},
+        "train/loss": sum(recent) / len(recent),
+        "steps": c.steps,
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "parameters": sum(p.numel() for p in run.parameters),
+        "flops": flops * tokens,
+        "data_fingerprint": run.data.fingerprint,
+        "device": device_name(run.device),
+        "torch": torch.__version__,
+    }
+    if peaks:
+        summary["model/attention_logit_max"] = max(peaks)
+    return summary
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+@contextlib.contextmanager
+def deterministic(threads: int) -> Iterator[None]:
+    """The same bits each time: so many threads, and kernels that keep their order of summation."""
+    threads_before, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    flags: Any = torch.utils.deterministic
+    fill = flags.fill_uninitialized_memory
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # asked for by cuBLAS
+    torch.set_num_threads(threads)
+    # The same as use_deterministic_algorithms, which imports the compiler too (2 s).
+    torch.set_deterministic_debug_mode("warn")
+    flags.fill_uninitialized_memory = False  # a debugging aid that costs time
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads_before)
+        torch.set_deterministic_debug_mode(mode)
+        flags.fill_uninitialized_memory = fill

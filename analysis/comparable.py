@@ -1,0 +1,110 @@
+"""Which trials may be compared: whatever is not the factor under test must be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from ablate.analysis.frames import Frames
+from ablate.config.fingerprint import NESTED, TOP_LEVEL
+from ablate.errors import StudyError
+
+__all__ = ["check_comparable", "declared_fields"]
+
+_RECORDED = {
+    "data_fingerprint": ("data",),
+    "device": ("train.device",),
+    "torch": (),
+    "torch_version": (),
+    "code_version": (),
+    "commit": (),
+}
+"""What the trials recorded about themselves, and the fields whose being under test excuses a
+difference."""
+
+_ARMS_OWN = {"seed"}
+
+
+def check_comparable(frames: Frames, pairs: Iterable[tuple[str, str]]) -> None:
+    """Refuses a comparison of arm and reference that differ in more than they declare.
+
+    Raises:
+        StudyError: naming the field, both values and the trials.
+    """
+    ran = frames.trials[frames.trials["status"].isin(["done", "diverged"])]
+    done = ran[ran["status"] == "done"]
+    for row in done[done["step"] < done["steps"]].itertuples():
+        raise StudyError(
+            f"steps: trial {row.id} ended at step {row.step} of {row.steps}. Unfinished schedules "
+            f"say nothing about finished ones: finish it with `ablate launch`, or leave its arm out."
+        )
+    study = next(iter(frames.manifests), "")
+    arms = {a["name"]: a for a in frames.manifests.get(study, {}).get("arms", [])}
+    bracket = ran.groupby("arm")["lr"].nunique().max() if len(ran) else 0
+    ignored = _ARMS_OWN | ({"optim.lr"} if bracket >= 1 else set())
+    seen = {arm: _fields(frames, group, ignored) for arm, group in ran.groupby("arm", sort=False)}
+    for arm, fields in seen.items():
+        for name, values in fields.items():
+            if len(values) > 1:
+                (a, one), (b, other) = list(values.items())[:2]
+                _refuse(name, a, one, b, other, f"two trials of arm {arm}")
+    for arm, reference in pairs:
+        if arm not in seen or reference not in seen:
+            continue
+        declared = declared_fields(arms.get(arm, {})) | declared_fields(arms.get(reference, {}))
+        for name in sorted(seen[arm].keys() | seen[reference].keys()):
+            ours, theirs = seen[arm].get(name), seen[reference].get(name)
+            if ours is None or theirs is None:
+                if name in _RECORDED:
+                    continue  # not recorded by an older version; nothing is known to differ
+                ours, theirs = (
+                    ours or {"not set": f"arm {arm}"},
+                    theirs or {"not set": f"arm {reference}"},
+                )
+            (a, one), (b, other) = next(iter(ours.items())), next(iter(theirs.items()))
+            if a != b and not _excused(name, declared):
+                _refuse(name, a, one, b, other, f"arm {arm} and its reference {reference}")
+
+
+def declared_fields(arm: Mapping[str, Any]) -> set[str]:
+    """The fields that an arm changes on purpose: its difference to the baseline, and what was
+    resized.
+    """
+    resized = arm.get("resized") or {}
+    return set(arm.get("diff") or {}) | set(resized) | {f"model.{k}" for k in resized}
+
+
+def _excused(name: str, declared: set[str]) -> bool:
+    roots = _RECORDED.get(name)
+    if roots is None:
+        return any(name == d or name.startswith(d + ".") for d in declared)
+    return any(d == r or d.startswith(r + ".") for d in declared for r in roots)
+
+
+def _fields(frames: Frames, trials: pd.DataFrame, ignored: set[str]) -> dict[str, dict[str, str]]:
+    """For each field its values (as text), and for each value a trial that has it."""
+    recorded = [c for c in _RECORDED if c in trials]
+    fields: dict[str, dict[str, str]] = {}
+    for row in trials.to_dict("records"):
+        config = frames.configs.get((row["study"], row["id"]), {})
+        for name, value in config.items():
+            section, _, rest = name.partition(".")
+            if section in TOP_LEVEL or rest in NESTED.get(section, ()) or name in ignored:
+                continue
+            fields.setdefault(name, {}).setdefault(str(value), row["id"])
+        for name in recorded:
+            value = row[name]
+            if isinstance(value, str):
+                kind = value.split(":")[0] if name == "device" else value
+                fields.setdefault(name, {}).setdefault(kind, row["id"])
+    return fields
+
+
+def _refuse(name: str, a: str, one: str, b: str, other: str, who: str) -> None:
+    short = lambda v: v if len(v) <= 40 else v[:37] + "..."  # noqa: E731
+    raise StudyError(
+        f"{name}: {who} differ in it ({short(a)} in {one}, {short(b)} in {other}), and it is not "
+        f"the factor under test. Run both under the same {name}, or make it a factor of the sweep."
+    )

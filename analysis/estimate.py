@@ -1,0 +1,123 @@
+"""The additive model: value = arm + seed + noise, one residual variance for all arms.
+
+Pairing by seed is what the seed block does: with every cell filled, the difference of two arms is
+the mean of the differences seed by seed. A missing cell (a failed or diverged trial) costs what it
+must and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from statsmodels.regression.linear_model import OLS
+
+__all__ = ["Contrasts", "Fit", "fit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrasts:
+    """Differences of pairs of arms, in the order asked for."""
+
+    estimate: np.ndarray
+    """NaN where the two arms share no seed, directly or through others."""
+    error: np.ndarray
+    """Standard errors; NaN without residual degrees of freedom."""
+    correlation: np.ndarray
+    """Of the estimable contrasts' errors; NaN elsewhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Least squares of `value = arm (+ seed)`."""
+
+    arms: list[str]
+    effects: np.ndarray
+    covariance: np.ndarray
+    """Of the effects, for a residual variance of 1; only contrasts within a component mean
+    anything."""
+    component: np.ndarray
+    """Arms with the same number can be compared."""
+    df: int
+    """Residual degrees of freedom."""
+    sigma: float
+    """Residual standard deviation of one trial; NaN where df is 0."""
+    blocked: bool
+    """Whether the seed is a block; not where no two arms share a seed."""
+
+    def contrasts(self, pairs: Sequence[tuple[str, str]]) -> Contrasts:
+        """Arm minus reference for each pair; an arm without a value gives NaN."""
+        index = {a: i for i, a in enumerate(self.arms)}
+        c = np.zeros((len(pairs), len(self.arms)))
+        known = np.zeros(len(pairs), dtype=bool)
+        for row, (arm, reference) in enumerate(pairs):
+            i, j = index.get(arm), index.get(reference)
+            if i is not None and j is not None and self.component[i] == self.component[j]:
+                c[row, i] += 1
+                c[row, j] -= 1
+                known[row] = True
+        variance = c @ self.covariance @ c.T
+        scale = np.sqrt(np.diag(variance))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            correlation = variance / np.outer(scale, scale)
+        nan = np.where(known, 0.0, np.nan)
+        return Contrasts(
+            estimate=c @ self.effects + nan,
+            error=scale * self.sigma + nan,
+            correlation=correlation + nan[:, None] + nan[None, :],
+        )
+
+
+def fit(arm: Sequence[str], seed: Sequence[int], value: Sequence[float]) -> Fit:
+    """Fits finite values; several values of one cell are replicates."""
+    y = np.asarray(value, dtype=float)
+    arms, i = np.unique(np.asarray(arm, dtype=object).astype(str), return_inverse=True)
+    seeds, j = np.unique(np.asarray(seed), return_inverse=True)
+    cells = {(a, s) for a, s in zip(i.tolist(), j.tolist(), strict=True)}
+    blocked = len(cells) > len(seeds) or len(arms) == 1
+    x = np.eye(len(arms))[i]
+    if blocked:
+        component, first = _components(i, j, len(arms), len(seeds))
+        x = np.hstack([x, np.delete(np.eye(len(seeds)), first, axis=1)[j]])
+    else:
+        component = np.zeros(len(arms), dtype=int)
+    if not len(y):
+        return Fit(
+            arms=[],
+            effects=np.empty(0),
+            covariance=np.empty((0, 0)),
+            component=component,
+            df=0,
+            sigma=np.nan,
+            blocked=blocked,
+        )
+    # Centring keeps rounding small beside differences in the fifth digit; contrasts do not notice.
+    result = OLS(y - y.mean(), x).fit(method="pinv")
+    df = len(y) - x.shape[1]
+    rss = float(result.ssr)
+    if rss <= 1e-24 * max(float(y @ y), 1e-300):
+        rss = 0.0  # rounding, not noise
+    k = len(arms)
+    return Fit(
+        arms=arms.tolist(),
+        effects=np.asarray(result.params)[:k],
+        covariance=np.asarray(result.normalized_cov_params)[:k, :k],
+        component=component,
+        df=df,
+        sigma=float(np.sqrt(rss / df)) if df > 0 else float("nan"),
+        blocked=blocked,
+    )
+
+
+def _components(
+    i: np.ndarray, j: np.ndarray, arms: int, seeds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The component of each arm, and the first seed of each component (its level is the arms'
+    own).
+    """
+    graph = coo_array((np.ones(len(i)), (i, arms + j)), shape=(arms + seeds, arms + seeds))
+    label = connected_components(graph, directed=False)[1]
+    return label[:arms], np.unique(label[arms:], return_index=True)[1]

@@ -1,0 +1,156 @@
+"""The report as Markdown: the verdicts, how they were reached, what the arms are, how to run it
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ablate.analysis.display import display, explain, headline, si
+from ablate.analysis.judgement import Judgement
+
+__all__ = ["arms_table", "commands", "environment", "markdown", "trials_table", "verdict_columns"]
+
+
+def markdown(j: Judgement) -> str:
+    """The whole of report.md."""
+    lines = [f"# {j.study}", ""]
+    if j.manifest.get("question"):
+        lines += [f"**{j.manifest['question']}**", ""]
+    lines += [f"> **Exploratory**: {reason}.\n" for reason in j.exploratory]
+    lines += [
+        headline(j),
+        "",
+        "## Verdicts",
+        "",
+        _table(_named(display(j), verdict_columns(j))),
+        "",
+    ]
+    notes = [f"- **{r['arm']}**: {r['note']}" for r in j.table.to_dict("records") if r["note"]]
+    lines += [*notes, ""] if notes else []
+    lines += [explain(j), "", *(f"{note}\n" for note in j.notes)]
+    lines += ["![Effects](effects.svg)", "", "![Curves](curves.svg)", ""]
+    lines += ["## Arms", "", _table(arms_table(j)), ""]
+    lines += ["## Trials", "", _table(trials_table(j)), ""]
+    lines += ["## Environment", "", *(f"- {k}: {v}" for k, v in environment(j).items()), ""]
+    lines += ["## Reproduce", "", "```sh", *commands(j), "```", ""]
+    return "\n".join(lines)
+
+
+def verdict_columns(j: Judgement) -> dict[str, str]:
+    """Columns of `display` that the verdict table shows, and their headers."""
+    level = f"{100 * (1 - j.rule.alpha):g} % interval"
+    columns = {"arm": "arm"}
+    if j.ladder:
+        columns["reference"] = "reference"
+    if j.table["lr"].notna().any():
+        columns["lr"] = "lr"
+    columns |= {
+        "seeds": "seeds",
+        "mean": j.rule.metric,
+        "difference": "difference",
+        "interval": level,
+    }
+    columns |= {"p": "p", "verdict": "verdict"}
+    if j.ladder:
+        columns |= {
+            "baseline_difference": f"difference to {j.baseline}",
+            "baseline_interval": f"{level} to {j.baseline}",
+        }
+    return columns
+
+
+def arms_table(j: Judgement) -> pd.DataFrame:
+    """One row an arm: what it changes, and what it costs."""
+    arms = {a["name"]: a for a in j.manifest.get("arms", [])}
+    rows = []
+    for row in j.table.to_dict("records"):
+        arm = arms.get(row["arm"], {})
+        rows.append(
+            {
+                "arm": row["arm"],
+                "overrides": " ".join(map(str, arm.get("overrides") or [])),
+                "changes": "; ".join(changes(arm)),
+                "parameters": si(row.get("parameters")),
+                "FLOPs/token": si(row.get("flops_per_token")),
+                "tokens/s": si(row.get("tokens_per_second")),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def changes(arm: Mapping[str, Any]) -> list[str]:
+    """`field: from → to` for what an arm changes, resizing included."""
+    resized = arm.get("resized") or {}
+    said = []
+    for field, pair in (arm.get("diff") or {}).items():
+        old, new = pair if isinstance(pair, Sequence) and len(pair) == 2 else ("", pair)
+        note = " (matched)" if field in resized or field.removeprefix("model.") in resized else ""
+        said.append(f"{field}: {_value(old)} → {_value(new)}{note}")
+    return said
+
+
+def trials_table(j: Judgement) -> pd.DataFrame:
+    """One row a trial: where it stands and its final value."""
+    trials = j.frames.trials
+    out = trials[["id", "arm", "seed", "status", "step", "steps", "attempt"]].copy()
+    if trials["lr"].notna().any():
+        out.insert(3, "lr", trials["lr"].map("{:g}".format))
+    if j.rule.metric in trials:
+        out[j.rule.metric] = trials[j.rule.metric].map(lambda v: f"{v:.5f}" if v == v else "")
+    out["reason"] = trials["reason"].fillna("")
+    return out.astype(str)
+
+
+def environment(j: Judgement) -> dict[str, str]:
+    """Code, machine and data, as the manifest and the trials recorded them."""
+    code = j.manifest.get("code") or {}
+    out = {"ablate": str(code.get("version", ""))}
+    if code.get("commit"):
+        out["commit"] = (
+            f"{code['commit']}{' (with uncommitted changes)' if code.get('dirty') else ''}"
+        )
+    out |= {str(k): _value(v) for k, v in (j.manifest.get("environment") or {}).items()}
+    for column in ("device", "data_fingerprint"):
+        if column in j.frames.trials:
+            out[column] = ", ".join(sorted(j.frames.trials[column].dropna().astype(str).unique()))
+    return out | {
+        "manifest revision": str(j.manifest.get("revision", 1)),
+        "launched": str(j.manifest.get("created", "")),
+    }
+
+
+def commands(j: Judgement) -> list[str]:
+    """What runs the study again."""
+    if j.manifest.get("command"):
+        return [str(j.manifest["command"]), f"ablate report {j.study}"]
+    seeds = ",".join(map(str, sorted(j.frames.trials["seed"].unique())))
+    if j.manifest.get("factors"):
+        return [f"ablate launch sweep={j.study}", f"ablate report {j.study}"]
+    lines = []
+    for arm in j.manifest.get("arms", []):
+        words = " ".join(map(str, arm.get("overrides") or []))
+        lines.append(f"ablate train -m {words} seed={seeds} study={j.study}".replace("  ", " "))
+    return [*lines, f"ablate report {j.study}"]
+
+
+def _named(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    return frame[list(columns)].rename(columns=dict(columns))
+
+
+def _table(frame: pd.DataFrame) -> str:
+    cell = lambda v: str(v).replace("|", "\\|").replace("\n", " ")  # noqa: E731
+    head = "| " + " | ".join(map(cell, frame.columns)) + " |"
+    rule = "|" + "|".join(" --- " for _ in frame.columns) + "|"
+    return "\n".join(
+        [head, rule, *("| " + " | ".join(map(cell, r)) + " |" for r in frame.to_numpy())]
+    )
+
+
+def _value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)

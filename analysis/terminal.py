@@ -1,0 +1,114 @@
+"""The verdict table in a terminal: readable at 60 columns and in a pipe."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ablate.analysis.bands import bands, sparkline
+from ablate.analysis.display import display, explain, headline
+from ablate.analysis.judgement import Judgement
+
+__all__ = ["render", "show"]
+
+STYLES = {
+    "better": "bold green",
+    "worse": "bold red",
+    "equivalent": "cyan",
+    "undecided": "yellow",
+    "edge": "magenta",
+    "baseline": "dim",
+}
+
+
+def show(j: Judgement, console: Console | None = None) -> None:
+    """Prints the study's verdicts to `console` (standard output)."""
+    console = console or Console(highlight=False)
+    console.print(render(j, console.width))
+
+
+def render(j: Judgement, width: int) -> RenderableType:
+    """Everything that is printed of a study, for a terminal of `width` columns."""
+    parts: list[RenderableType] = [Text(j.study, style="bold")]
+    if j.manifest.get("question"):
+        parts.append(Text(str(j.manifest["question"])))
+    parts += [Text(f"EXPLORATORY: {reason}.", style="bold yellow") for reason in j.exploratory]
+    parts.append(_verdicts(j, width))
+    parts += [
+        Text.assemble((f"{row['arm']}: ", "bold"), row["note"])
+        for row in j.table.to_dict("records")
+        if row["note"]
+    ]
+    parts += [Text(headline(j), style="bold"), Text(explain(j), style="dim"), *map(Text, j.notes)]
+    curves = _curves(j, width)
+    if curves is not None:
+        parts.append(Padding(curves, (1, 0, 0, 0)))
+    return Group(*parts)
+
+
+def _verdicts(j: Judgement, width: int) -> Table:
+    rows = display(j)
+    level = f"{100 * (1 - j.rule.alpha):g} %"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("arm", overflow="fold")
+    columns = _columns(rows, width, f"{level} interval", j)
+    for _, header in columns:
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for row in rows.to_dict("records"):
+        style = STYLES.get(row["verdict"], "")
+        table.add_row(row["arm"], *(row[c] for c, _ in columns), Text(row["verdict"], style=style))
+    return table
+
+
+def _columns(rows: pd.DataFrame, width: int, interval: str, j: Judgement) -> list[tuple[str, str]]:
+    """The most that fits beside whole arm names: the difference and its interval always, the rest
+    if there is room.
+    """
+    columns = [("difference", "Δ"), ("interval", interval)]
+    wished = [(-1, "p", "p"), (0, "seeds", "seeds"), (0, "mean", j.rule.metric)]
+    if (rows["lr"] != "").any():
+        wished.insert(0, (0, "lr", "lr"))
+    if j.ladder:
+        wished.append((-1, "baseline_difference", f"Δ {j.baseline}"))
+        wished.append((-1, "baseline_interval", interval))
+    room = width - sum(
+        _width(rows, c, h) for c, h in (("arm", "arm"), *columns, ("verdict", "verdict"))
+    )
+    left, right = [], []
+    for side, column, header in wished:
+        room -= _width(rows, column, header)
+        if room < 0:
+            break
+        (left if side == 0 else right).append((column, header))
+    return [*left, *columns, *right]
+
+
+def _width(rows: pd.DataFrame, column: str, header: str) -> int:
+    return max(len(header), *rows[column].str.len()) + 2
+
+
+def _curves(j: Judgement, width: int) -> Table | None:
+    """The training loss of each arm, on one scale, as a line of blocks."""
+    metric = "train/loss" if "train/loss" in j.frames.curves else j.rule.metric
+    frame = bands(j.frames.curves, metric, ids=j.chosen)
+    if not len(frame):
+        return None
+    low = float(frame["mean"].min())
+    # The first steps are far above the rest: the scale starts where nine tenths of the curve lie.
+    high = float(np.quantile(frame["mean"], 0.9))
+    names = [a for a in j.table["arm"] if (frame["arm"] == a).any()]
+    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=True)
+    table.add_column(metric, overflow="fold")
+    table.add_column(f"step 1 to {int(frame['step'].max())}", no_wrap=True)
+    table.add_column("last", justify="right", no_wrap=True)
+    room = max(10, min(48, width - max(map(len, names)) - 12))
+    for name in names:
+        mean = frame.loc[frame["arm"] == name, "mean"].to_numpy()
+        table.add_row(name, sparkline(mean, low=low, high=high, width=room), f"{mean[-1]:.3f}")
+    return table

@@ -1,0 +1,86 @@
+"""Runs one attempt of a trial for each request on standard input, in a process of its own.
+
+A request may name the point at which that process ends itself with SIGKILL: nothing catches it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.rundir import Attempt, TrialDir
+from ablate.train import checkpoint, loop, run_trial, trial
+from ablate.train.record import Record
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(point: str) -> Any:
+    """Prepares the kill; returns the on_row of the trial."""
+    where, _, number = point.partition(":")
+    at = int(number or 0)
+    if where == "after_row":
+        return lambda row: die() if row["step"] == at else None
+    if where == "in_row":
+
+        def half_a_row(self: Record, row: dict[str, Any]) -> None:
+            line = json.dumps(row)
+            if row["step"] == at:
+                os.write(self._metrics, line[: len(line) // 2].encode())
+                die()
+            os.write(self._metrics, line.encode() + b"\n")
+
+        Record.row = half_a_row  # type: ignore[method-assign]
+    elif where == "in_save":
+        save, calls = torch.save, [0]
+
+        def half_a_file(value: Any, path: Path) -> None:
+            calls[0] += 1
+            save(value, path)
+            if calls[0] == at:
+                os.truncate(path, path.stat().st_size // 2)
+                die()
+
+        torch.save = half_a_file
+    elif where == "before_commit":
+        Attempt.commit_checkpoint = die  # type: ignore[method-assign,assignment]
+    elif where == "after_commit":
+        checkpoint.prune = die  # type: ignore[assignment]
+    elif where == "in_validation":
+        loop.validate = die  # type: ignore[assignment]
+    elif where == "in_resume":
+        Attempt.resumed_from = die  # type: ignore[method-assign,assignment]
+    elif where == "in_summary":
+        trial.summarise = die  # type: ignore[assignment]
+    else:
+        raise ValueError(point)
+    return None
+
+
+def run(request: dict[str, Any]) -> None:
+    folder = TrialDir(Path(request["trial"]))
+    folder.create(request["config"], request["config"]["train"]["steps"])
+    on_row = arm(request["kill"]) if request["kill"] else None
+    result = run_trial(folder.acquire(), request["config"], on_row=on_row)
+    (folder.path / "result.json").write_text(json.dumps(result.summary))
+
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        try:
+            run(json.loads(line))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

@@ -1,0 +1,133 @@
+"""Each clipping rule against upstream's, and what is logged is the norm before clipping."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ablate.config.schema import ClipConfig
+from ablate.errors import ConfigError
+from ablate.train.clip import build_clip, gradient_norms
+
+SHAPES = [(4, 3), (7,), (2, 5)]
+BETAS = (0.9, 0.95)
+
+
+def gradients(step: int, scale: float = 1.0) -> list[torch.Tensor]:
+    g = torch.Generator().manual_seed(step)
+    return [torch.randn(s, generator=g) * scale * (1 + 3 * (step % 3)) for s in SHAPES]
+
+
+def clip_of(**fields):
+    return build_clip(ClipConfig(**fields), [f"p{i}" for i in range(len(SHAPES))], BETAS)
+
+
+def clipped(clip, step: int, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    grads = [g.clone() for g in grads]
+    clip(step, grads, gradient_norms(grads))
+    return grads
+
+
+def upstream_clip(steps: int, **group):
+    """The gradients that upstream's optimiser leaves, step by step, and the norms that it logs."""
+    optim = pytest.importorskip("olmo.optim")
+    parameters = [torch.nn.Parameter(torch.zeros(s)) for s in SHAPES]
+    names = [f"p{i}" for i in range(len(SHAPES))]
+    optimiser = optim.AdamW(
+        [{"params": parameters, "param_names": names, "name": "all", **group}], lr=1.0, betas=BETAS
+    )
+    left, norms = [], []
+    for step in range(1, steps + 1):
+        for p, g in zip(parameters, gradients(step), strict=True):
+            p.grad = g.clone()
+        metrics = optimiser.clip_grads_and_collect_metrics(step)
+        left.append([p.grad.clone() for p in parameters])
+        norms.append(float(metrics["total_grad_norm"]))
+    return left, norms
+
+
+def test_norm_clipping_equals_upstream_and_the_norm_is_the_one_before():
+    left, norms = upstream_clip(6, max_grad_norm=5.0)
+    clip = clip_of(name="norm", max_norm=5.0)
+    touched = 0
+    for step in range(1, 7):
+        raw = gradients(step)
+        assert float(gradient_norms(raw).norm()) == pytest.approx(norms[step - 1], rel=1e-6)
+        ours = clipped(clip, step, raw)
+        torch.testing.assert_close(ours, left[step - 1], rtol=1e-6, atol=0)
+        touched += not torch.equal(ours[0], raw[0])
+    assert 0 < touched < 6
+
+
+def test_ratio_clipping_equals_upstream_and_keeps_state_from_step_2_on():
+    left, _ = upstream_clip(12, max_grad_norm_ratio=1.2)
+    clip = clip_of(name="ratio", max_ratio=1.2)
+    for step in range(1, 13):
+        ours = clipped(clip, step, gradients(step))
+        torch.testing.assert_close(ours, left[step - 1], rtol=1e-6, atol=0)
+        assert bool(clip.state_dict()) == (step > 1)
+    assert not torch.equal(left[-2][0], gradients(11)[0]), "nothing was ever clipped"
+
+
+def test_ratio_clipping_continues_from_its_saved_state():
+    whole, first, second = (clip_of(name="ratio", max_ratio=1.1) for _ in range(3))
+    expected = [clipped(whole, step, gradients(step)) for step in range(1, 9)]
+    for step in range(1, 5):
+        clipped(first, step, gradients(step))
+    second.load_state_dict(first.state_dict())
+    for step in range(5, 9):
+        for a, b in zip(clipped(second, step, gradients(step)), expected[step - 1], strict=True):
+            assert torch.equal(a, b)
+
+
+def test_value_clipping_bounds_every_element():
+    raw = gradients(2)
+    for g, r in zip(clipped(clip_of(name="value", max_value=0.5), 1, raw), raw, strict=True):
+        assert torch.equal(g, r.clamp(-0.5, 0.5))
+
+
+def test_none_leaves_gradients_alone():
+    raw = gradients(2, scale=1e6)
+    assert all(map(torch.equal, clipped(clip_of(name="none"), 1, raw), raw))
+
+
+@pytest.mark.parametrize("name", ["norm", "value"])
+def test_the_limit_is_higher_during_warmup(name):
+    fields = {"max_norm": 1.0, "max_value": 0.1, "warmup_steps": 3, "warmup_factor": 4.0}
+    during = clipped(clip_of(name=name, **fields), 3, gradients(1))
+    after = clipped(clip_of(name=name, **fields), 4, gradients(1))
+
+    def size(grads: list[torch.Tensor]) -> float:
+        return float(
+            gradient_norms(grads).norm() if name == "norm" else max(g.max() for g in grads)
+        )
+
+    assert size(during) == pytest.approx(4 * size(after), rel=1e-5)
+
+
+def test_norms_of_bf16_gradients_are_taken_in_float32():
+    grads = [torch.full((3000,), 0.01, dtype=torch.bfloat16)]
+    exact = float(grads[0].double().norm())
+    assert float(gradient_norms(grads)[0]) == pytest.approx(exact, rel=1e-5)
+
+
+class Halve:
+    def __init__(self, config, names, betas):
+        self.names = names
+
+    def __call__(self, step, gradients, norms):
+        torch._foreach_mul_(gradients, 0.5)
+
+
+def test_a_users_own_rule_is_found_by_import_path():
+    raw = gradients(1)
+    clip = clip_of(name=f"{__name__}:Halve")
+    for g, r in zip(clipped(clip, 1, raw), raw, strict=True):
+        assert torch.equal(g, r / 2)
+
+
+def test_an_unknown_rule_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"clip\.name=norms"):
+        clip_of(name="norms")
+    with pytest.raises(ConfigError, match=r"clip\.name"):
+        clip_of(name="tests.nowhere:Clip")
