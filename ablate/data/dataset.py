@@ -27,8 +27,8 @@ class Batch:
     """Sequences, each position's successor as its label, and where documents end."""
 
     input_ids: Int64[np.ndarray, "b t"]
-    labels: Int64[np.ndarray, "b t-1"]
-    """input_ids[:, 1:], a copy; IGNORED where nothing is to be predicted."""
+    labels: Int64[np.ndarray, "b s"]
+    """input_ids[:, 1:] (s = t - 1), a copy; IGNORED where nothing is to be predicted."""
     doc_lens: Int32[np.ndarray, "b d"] | None = None
     """Lengths of the documents in each row, padded with zeros; None without document masking."""
     max_doc_lens: list[int] | None = None
@@ -150,7 +150,7 @@ class Data:
     def _batch(
         self,
         input_ids: Int64[np.ndarray, "b t"],
-        labels: Int64[np.ndarray, "b t-1"],
+        labels: Int64[np.ndarray, "b s"],
         indices: Int64[np.ndarray, "b"],
         lengths: Int64[np.ndarray, "b"] | None,
     ) -> Batch:
@@ -166,7 +166,7 @@ class Data:
             bytes=self._count_bytes(labels),
         )
 
-    def _count_bytes(self, labels: Int64[np.ndarray, "b t-1"]) -> int:
+    def _count_bytes(self, labels: Int64[np.ndarray, "b s"]) -> int:
         if self.token_bytes is None:
             return 0
         # IGNORED is negative: clipping maps it to the extra last entry, which counts nothing.
