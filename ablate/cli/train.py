@@ -119,8 +119,8 @@ def failure(trial: TrialDir, state: State) -> str:
 def _parser() -> Parser:
     parser = Parser(
         "train",
-        description="Trains one configuration. Stopped anywhere, the same command goes on bit for bit;\n"
-        "a finished trial is shown, not repeated (force=true starts it afresh).",
+        description="Trains one configuration. Stopped anywhere, the same command goes on from\n"
+        "there, bit for bit; a finished trial is shown, not repeated (force=true starts afresh).",
         examples=EXAMPLES,
     )
     parser.add_argument(
