@@ -1,7 +1,7 @@
 """From arms as overrides to arms as configurations, each proved to be a change.
 
-Three ways in which a toggle fails silently are refused here: it sets nothing new, it sets what the run never
-reads, or something else sets the same field over it.
+Three ways in which a toggle fails silently are refused here: it sets nothing new, it sets what the
+run never reads, or something else sets the same field over it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def compose_arm(
     """The configuration of `base` plus the arm's overrides; every override has had its way.
 
     Raises:
-        PlanError: with the arm's name in front, for an illegal configuration, or where two overrides set one
-            field to different values. In a ladder a later rung may take an earlier one's field; it is noted.
+        PlanError: with the arm's name in front, for an illegal configuration, or where two
+            overrides set one field to different values. In a ladder a later rung may take an
+            earlier one's field; it is noted.
     """
     try:
         tree = composer.compose([*base, *spec.overrides])
@@ -84,9 +85,9 @@ def compose_arm(
                 or "the base configuration"
             )
             raise PlanError(
-                f"Arm {spec.name}: {override} sets {name}={show(wanted)}, but {winner} sets it to "
-                f"{show(final[name])}, which wins. Two toggles of one arm must not set one field to different "
-                "values: drop one of them, or give them the same value."
+                f"Arm {spec.name}: {override} sets {name}={show(wanted)}, but {winner} sets it "
+                f"to {show(final[name])}, which wins. Two toggles of one arm must not set one "
+                "field to different values: drop one of them, or give them the same value."
             )
     return arm
 
@@ -103,7 +104,7 @@ def _setter(name: str, value: Any, overrides: Sequence[str], toggles: Toggles) -
 
 
 def check_inert(arms: Sequence[ComposedArm]) -> None:
-    """Every arm computes something else than its reference, and every field that it changes is read.
+    """Every arm computes something else than its reference; every field that it changes is read.
 
     Raises:
         PlanError: naming the arm, its overrides, the fields and why they have no effect.
@@ -123,8 +124,9 @@ def check_inert(arms: Sequence[ComposedArm]) -> None:
         what = f"Arm {arm.spec.name} ({' '.join(_new_overrides(arm.spec, reference.spec))})"
         if not changed:
             raise PlanError(
-                f"{what} changes nothing against {reference.spec.name}: every field that it sets has that value "
-                "already. Remove the toggle, or write null where the baseline's own level is meant."
+                f"{what} changes nothing against {reference.spec.name}: every field that it sets "
+                "has that value already. Remove the toggle, or write null where the baseline's "
+                "own level is meant."
             )
         reasons = "; ".join(
             f"{name} from {show(changed[name][0])} to {show(changed[name][1])}, but "
@@ -132,8 +134,8 @@ def check_inert(arms: Sequence[ComposedArm]) -> None:
             for name in (inert or changed)
         )
         raise PlanError(
-            f"{what} sets what has no effect against {reference.spec.name}: {reasons}. Remove it, or switch on "
-            "in the same level what reads it."
+            f"{what} sets what has no effect against {reference.spec.name}: {reasons}. Remove "
+            "it, or switch on in the same level what reads it."
         )
 
 
@@ -148,7 +150,7 @@ def _new_overrides(arm: ArmSpec, reference: ArmSpec) -> list[str]:
 
 
 def merge_baseline(arms: Sequence[ComposedArm]) -> list[ComposedArm]:
-    """Of a grid: a combination that spells out the baseline is the baseline, and gives it its labels."""
+    """Of a grid: a combination that spells out the baseline is the baseline, with its labels."""
     base, *others = arms
     kept = []
     for arm in others:
@@ -168,8 +170,8 @@ def refuse_duplicates(arms: Sequence[ComposedArm]) -> None:
         if first is not arm:
             raise PlanError(
                 f"Arms {first.spec.name} and {arm.spec.name} are one and the same configuration "
-                f"({_spelled(first.spec)} computes what {_spelled(arm.spec)} does). Remove a level, or leave the "
-                "combination out with sweep.exclude."
+                f"({_spelled(first.spec)} computes what {_spelled(arm.spec)} does). Remove a "
+                "level, or leave the combination out with sweep.exclude."
             )
 
 
