@@ -7,6 +7,7 @@ run never reads, or something else sets the same field over it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,16 @@ class ComposedArm:
     """Canonical."""
     replaces: list[str] = field(default_factory=list)
     """What a rung of a ladder takes back of earlier rungs, in words."""
+
+    @functools.cached_property
+    def effective(self) -> str:
+        """Fingerprint of what it computes; ask once the configuration is final."""
+        return effective_fingerprint(self.config)
+
+    @functools.cached_property
+    def unread(self) -> dict[str, str]:
+        """Fields that it ignores, and why; ask once the configuration is final."""
+        return unread(self.config)
 
 
 class Toggles:
@@ -110,16 +121,14 @@ def check_inert(arms: Sequence[ComposedArm]) -> None:
         PlanError: naming the arm, its overrides, the fields and why they have no effect.
     """
     by_name = {arm.spec.name: arm for arm in arms}
-    prints = {arm.spec.name: effective_fingerprint(arm.config) for arm in arms}
     for arm in arms:
         if arm.spec.reference is None:
             continue
         reference = by_name[arm.spec.reference]
         changed = difference(reference.config, arm.config)
-        ignored, before = unread(arm.config), unread(reference.config)
+        ignored, before = arm.unread, reference.unread
         inert = {name: ignored[name] for name in changed if name in ignored and name in before}
-        same = prints[arm.spec.name] == prints[reference.spec.name]
-        if not same and not inert:
+        if arm.effective != reference.effective and not inert:
             continue
         what = f"Arm {arm.spec.name} ({' '.join(_new_overrides(arm.spec, reference.spec))})"
         if not changed:
@@ -166,7 +175,7 @@ def refuse_duplicates(arms: Sequence[ComposedArm]) -> None:
     """Raises PlanError naming two arms that compute the same thing."""
     seen: dict[str, ComposedArm] = {}
     for arm in arms:
-        first = seen.setdefault(effective_fingerprint(arm.config), arm)
+        first = seen.setdefault(arm.effective, arm)
         if first is not arm:
             raise PlanError(
                 f"Arms {first.spec.name} and {arm.spec.name} are one and the same configuration "

@@ -25,7 +25,7 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with ignored fields null, and one spelling for each meaning."""
     model = ModelConfig(**config["model"])
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in config.items()}
-    for field in unread(config):
+    for field, _ in _unread(config, model):
         section, _, name = field.partition(".")
         if name and name in result.get(section, {}):
             result[section][name] = None
