@@ -12,15 +12,16 @@ from ablate.plan import Plan, plan_sweep
 __all__ = ["main"]
 
 DESCRIPTION = """\
-Shows the arms of a sweep with their differences, parameters, FLOPs, tokens, cost and the smallest effect that
-the sweep can detect. Refuses arms that are illegal, inert, in conflict or the same. Writes nothing."""
+Shows the arms of a sweep with their differences, parameters, FLOPs, tokens, cost and the smallest
+effect that the sweep can detect. Refuses arms that are illegal, inert, in conflict or the same.
+Writes nothing."""
 
 EXAMPLES = """\
 examples:
   ablate plan sweep=hello                          the demo
   ablate plan sweep=hello sweep.seeds=6            more seeds
   ablate plan sweep=positions size=small           another size
-  ablate plan sweep=hello --check                  also builds every arm and proves that each toggle acts
+  ablate plan sweep=hello --check                  also builds every arm: each toggle acts
   ablate plan sweep=hello --json                   for scripts
 """
 
@@ -40,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--check",
         action="store_true",
-        help="build every arm (on the meta device, and small) and prove that each toggle changes the function "
-        "or the training",
+        help="build every arm (on the meta device, and small) and prove that each toggle changes "
+        "the function or the training",
     )
     return made
 
