@@ -25,7 +25,7 @@ VERBS = {
     "plan": Verb("ablate.cli.plan", "the arms of a sweep, their cost, and what it can detect"),
     "launch": Verb("ablate.cli.launch", "freeze a sweep as a study, and run what is missing"),
     "train": Verb("ablate.cli.train", "one trial in this process; -m for a Hydra multirun"),
-    "list": Verb("ablate.cli.list", "the studies on disk, newest first"),
+    "list": Verb("ablate.cli.studies", "the studies on disk, newest first"),
     "status": Verb("ablate.cli.status", "where every trial of a study stands"),
     "logs": Verb("ablate.cli.logs", "what a trial printed, with the traceback if it failed"),
     "report": Verb("ablate.cli.report", "tables, verdicts and plots of a study"),
