@@ -55,7 +55,8 @@ class Data:
     """sha256 over both streams."""
     document_masking: bool = False
     tokenizer_name: str = "bytes"
-    tokenizer_path: Path | None = None
+    tokenizer_source: Tokenizer | Path | None = None
+    """The tokenizer, or the tokenizer.json to read it from when it is asked for."""
 
     def sequences(self, sequence_length: int) -> int:
         """Sequences in an epoch."""
@@ -134,9 +135,11 @@ class Data:
 
     def tokenizer(self) -> Tokenizer:
         """For text generation. Raises DataError where it is not known (plain token files)."""
-        if self.tokenizer_path is not None:
-            text = self.tokenizer_path.read_text(encoding="utf-8")
+        if isinstance(self.tokenizer_source, Path):
+            text = self.tokenizer_source.read_text(encoding="utf-8")
             return JsonTokenizer(self.tokenizer_name, text, self.eos_token_id)
+        if self.tokenizer_source is not None:
+            return self.tokenizer_source
         if self.tokenizer_name == "bytes" and self.token_bytes is not None:
             return ByteTokenizer()
         raise DataError(

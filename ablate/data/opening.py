@@ -181,7 +181,7 @@ def _open_prepared(folder: Path, config: DataConfig) -> Data:
         fingerprint=description["fingerprint"],
         document_masking=config.document_masking,
         tokenizer_name=description["tokenizer"],
-        tokenizer_path=tokenizer_path if tokenizer_path.exists() else None,
+        tokenizer_source=tokenizer_path if tokenizer_path.exists() else None,
     )
 
 
@@ -221,6 +221,14 @@ def _open_raw(config: DataConfig, eos_token_id: int | None, progress: bool) -> D
             held_out, _ = open_token_files(
                 own, "data.validation_path", dtype, cache, on_bytes=on_bytes
             )
+    if tokenizer is not None:
+        largest = max(train.largest, held_out.largest)
+        if largest >= tokenizer.vocab_size:
+            raise DataError(
+                f"data.path={config.path}: the files hold token {largest}, but data.tokenizer="
+                f"{config.tokenizer} has {tokenizer.vocab_size} tokens, so they were made with "
+                f"another, or are not {dtype} (data.dtype)."
+            )
     digest = hashlib.sha256()
     for side in (train, held_out):
         digest.update(" ".join(f.sha256 for f in side.files).encode() + b"\n")
@@ -236,9 +244,7 @@ def _open_raw(config: DataConfig, eos_token_id: int | None, progress: bool) -> D
         fingerprint=digest.hexdigest(),
         document_masking=config.document_masking,
         tokenizer_name=config.tokenizer if tokenizer else "unknown",
-        tokenizer_path=Path(config.tokenizer).expanduser()
-        if tokenizer and config.tokenizer != "gpt2"
-        else None,
+        tokenizer_source=tokenizer,
     )
 
 

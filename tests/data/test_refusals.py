@@ -14,6 +14,7 @@ import pytest
 
 from ablate.config.schema import DataConfig
 from ablate.data import open_data, prepare_files
+from ablate.data.tokenizers import train_bpe
 from ablate.errors import DataError
 
 
@@ -204,6 +205,17 @@ def test_settings_that_a_prepared_folder_would_ignore(config: DataConfig, tmp_pa
     assert "data.dtype=uint32" in refusal(DataConfig(path=path, dtype="uint32"))
     own = str(tmp_path / "texts" / "000.txt")
     assert "data.validation_path" in refusal(DataConfig(path=path, validation_path=own))
+
+
+def test_tokens_of_another_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(train_bpe(["some text"] * 9, 300))
+    raw = tokens(tmp_path / "a.npy", GOOD + 250)
+    message = refusal(DataConfig(path=raw, tokenizer=str(path)), 50_000)
+    assert "hold token 449" in message
+    data = open_data(DataConfig(path=tokens(tmp_path / "b.npy", GOOD), tokenizer=str(tmp_path)))
+    assert data.batch(1, seed=0, batch_size=2, sequence_length=8).bytes > 0
+    assert data.tokenizer().decode(data.tokenizer().encode(["some text"])[0]) == "some text"
 
 
 def test_text_beside_tokens(folder: Path, tmp_path: Path) -> None:
