@@ -63,15 +63,15 @@ def run_multirun(overrides: Sequence[str]) -> int:
     common = tuple(o.input_line for o in ours if not o.is_sweep_override() and o.input_line)
     jobs = _jobs(parsed)
     given = {o.key_or_group: o for o in parsed}
-    extra = []
+    extra, name = [], study_name(ours)
     if "study" not in given:
-        name = study_name(ours)
         extra.append(f"study={name}")
-        print(f"The study is called {name}; study=NAME gives it another name.", file=sys.stderr)
     if "hydra.sweep.dir" not in given:
         extra += ["hydra.sweep.dir=${runs_dir}/${study}/hydra", "hydra.sweep.subdir=."]
     common += tuple(e for e in extra if e.startswith("study="))
-    _check(jobs, [*common[len(common) - 1 :]] if extra and extra[0].startswith("study=") else [])
+    _check(jobs, [e for e in extra if e.startswith("study=")])
+    if "study" not in given:
+        print(f"The study is called {name}; study=NAME gives it another name.", file=sys.stderr)
     _run_hydra(Job(common), ["-m", *overrides, *extra])
     study = next((c.partition("=")[2] for c in common if c.startswith("study=")), None)
     if study:
@@ -100,7 +100,8 @@ def _parse(overrides: Sequence[str]) -> list[Override]:
             parsed.append(parser.parse_override(line))
         except HydraException as error:
             key, _, value = line.partition("=")
-            raise ConfigError(key, value, f"cannot be read: {str(error).splitlines()[0]}") from None
+            words = str(error).splitlines()[0].partition(" expecting ")[0]
+            raise ConfigError(key, value, f"cannot be read: {words}") from None
     return parsed
 
 

@@ -33,10 +33,14 @@ BEAT_SECONDS = 2.0
 class Ran(Protocol):
     """What `ablate.train.run_trial` returns."""
 
-    status: str
-    step: int
-    summary: dict[str, Any]
-    reason: str | None
+    @property
+    def status(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def summary(self) -> dict[str, Any]: ...
+    @property
+    def reason(self) -> str | None: ...
 
 
 class FencedOffError(Exception):

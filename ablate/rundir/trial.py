@@ -86,14 +86,19 @@ class TrialDir:
         the newest attempt (an attempt that had been fenced off was the last to write it), that
         attempt's own copy counts.
         """
-        state, newest = self.state(), self.newest_attempt()
-        if newest is None:
-            return state
-        if newest.number != state.attempt:
-            state = newest.own_state() or state.replace(status="running", attempt=newest.number)
-        if state.status == "running" and not newest.is_alive():
+        newest = self.newest_attempt()
+        alive = newest is not None and newest.is_alive()
+        state = self._state_with(newest)
+        if state.status == "running" and not alive:
             return state.replace(status="preempted", outcome="node", reason="its process is gone")
         return state
+
+    def _state_with(self, newest: Attempt | None) -> State:
+        state = self.state()
+        if newest is None or (newest.number == state.attempt and state.status != "running"):
+            return state
+        running = state.replace(status="running", attempt=newest.number)
+        return newest.own_state() or running
 
     def latest_row(self) -> dict[str, Any] | None:
         """The newest row of metrics.jsonl, read from the file's end."""
@@ -137,10 +142,10 @@ class TrialDir:
         # that is final; and nobody can have become attempt `number` unless the `mkdir` fails.
         newest = self.newest_attempt()
         alive = newest is not None and newest.is_alive()
-        state = self.state()
+        state = self._state_with(newest)
         if state.status in ENDED and state.status not in again:
             raise TrialEndedError(f"Trial {self.id} has ended: {state.status}.")
-        if newest is not None and alive and state.status not in ENDED:
+        if newest is not None and alive:
             who = newest.record()
             raise TrialHeldError(
                 f"Trial {self.id} is being run by process {who.get('pid')} on {who.get('host')} "
@@ -312,9 +317,12 @@ class Attempt:
         return State.from_dict(read_json(path)) if path.exists() else None
 
     def is_alive(self) -> bool:
-        """Whether its process lives: asked of this machine where it ran here, else of the
-        lease's age.
+        """Whether it has not ended and its process lives.
+
+        That is asked of this machine where it ran here, else of the lease's age.
         """
+        if self.own_state() is not None:
+            return False
         record = self.record()
         if record.get("host") == socket.gethostname() and record.get("pid"):
             started = _process_started(record["pid"])
