@@ -46,8 +46,8 @@ def draw_config(draw: random.Random) -> ModelConfig:
             "rope": position is None and draw.random() < 0.5,
         }
         for flag in (
-            "alibi", "attention_layer_norm", "attention_layer_norm_per_head", "norm_after", "peri_norm",
-            "attention_layer_norm_with_affine", "embedding_layer_norm", "layer_norm_with_affine",
+            "alibi", "attention_layer_norm", "attention_layer_norm_per_head", "norm_after",
+            "peri_norm", "attention_layer_norm_with_affine", "embedding_layer_norm", "layer_norm_with_affine",
             "include_bias", "weight_tying",
         ):  # fmt: skip
             fields[flag] = draw.random() < 0.5
@@ -104,7 +104,9 @@ class WideNorm(nn.Module):
         return x * self.three.sum(0)
 
 
-def test_a_variant_of_the_users_own_is_counted_by_building_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_of_the_users_own_is_counted_by_building_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import sys
     import types
 

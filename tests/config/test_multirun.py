@@ -1,4 +1,4 @@
-"""Plain Hydra, `hydra.main` with any sweeper, finds our conf/ and the user's, and overwrites nothing."""
+"""Plain Hydra with any sweeper finds our conf/ and the user's, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ register()
 @hydra.main(version_base="1.3", config_path="pkg://ablate.conf", config_name="train")
 def main(config):
     tree = OmegaConf.to_container(config, resolve=True)
-    print("TREE", json.dumps([tree["model"]["rope_theta"], tree["seed"], tree["model"]["vocab_size"]]))
+    model = tree["model"]
+    print("TREE", json.dumps([model["rope_theta"], tree["seed"], model["vocab_size"]]))
 
 main()
 """
@@ -41,7 +42,9 @@ def run(folder: Path, *arguments: str) -> list[list[int]]:
 
 def test_a_multirun_finds_the_users_options_and_keeps_its_folders_apart(tmp_path: Path) -> None:
     (tmp_path / "conf/position").mkdir(parents=True)
-    (tmp_path / "conf/position/mine.yaml").write_text("# @package _global_\nmodel: {rope_theta: 77}\n")
+    (tmp_path / "conf/position/mine.yaml").write_text(
+        "# @package _global_\nmodel: {rope_theta: 77}\n"
+    )
     assert run(tmp_path, "-m", "position=mine,rope", "seed=0,1") == [
         [77, 0, 257],
         [77, 1, 257],

@@ -1,4 +1,4 @@
-"""One thread: the models are tiny, and threads of several test processes stand in each other's way."""
+"""One thread: the models are tiny, and the threads of test processes stand in each other's way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every option that shapes the model, found by listing conf/: a new YAML is covered the moment it exists.
+"""Every option that shapes the model, found by listing conf/: a new YAML is covered at once.
 
-Each composes, builds on the meta device, has the parameters that are declared, is causal, has finite
-gradients, is deterministic, differs from a baseline, and survives saving and loading.
+Each composes, builds on the meta device, has the parameters that are declared, is causal, has
+finite gradients, is deterministic, differs from a baseline, and survives saving and loading.
 """
 
 from __future__ import annotations

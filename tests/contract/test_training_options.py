@@ -1,4 +1,4 @@
-"""Every option that shapes the training, found by listing conf/: it trains, and no two of a group alike."""
+"""Every option that shapes the training, found by listing conf/, trains, and no two alike."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ GROUPS = [
     g
     for g in COMPOSER.groups()
     if g != "sweep"
-    and all(k.split(".")[0] in TRAINING for o in COMPOSER.choices(g) for k in COMPOSER.touched(f"{g}={o}"))
+    and all(
+        k.split(".")[0] in TRAINING
+        for o in COMPOSER.choices(g)
+        for k in COMPOSER.touched(f"{g}={o}")
+    )
 ]
 OPTIONS = [(g, o) for g in GROUPS for o in COMPOSER.choices(g)]
 STEPS = 40
 TINY = [
-    "size=tiny", "model.d_model=16", "model.n_heads=2", "model.max_sequence_length=16", "train.batch_size=4",
-    f"train.steps={STEPS}", "train.checkpoint_every=0", "train.validation_tokens=100", "train.device=cpu",
+    "size=tiny", "model.d_model=16", "model.n_heads=2", "model.max_sequence_length=16",
+    "train.batch_size=4", f"train.steps={STEPS}", "train.checkpoint_every=0",
+    "train.validation_tokens=100", "train.device=cpu",
 ]  # fmt: skip
 BITING = {
     "clip": ["clip.max_norm=0.2", "clip.max_ratio=1.01", "clip.max_value=1e-3"],
