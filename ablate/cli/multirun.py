@@ -63,15 +63,13 @@ def run_multirun(overrides: Sequence[str]) -> int:
     common = tuple(o.input_line for o in ours if not o.is_sweep_override() and o.input_line)
     jobs = _jobs(parsed)
     given = {o.key_or_group: o for o in parsed}
-    extra, name = [], study_name(ours)
+    extra = []
     if "study" not in given:
-        extra.append(f"study={name}")
+        extra.append(f"study={study_name(ours)}")
     if "hydra.sweep.dir" not in given:
         extra += ["hydra.sweep.dir=${runs_dir}/${study}/hydra", "hydra.sweep.subdir=."]
     common += tuple(e for e in extra if e.startswith("study="))
     _check(jobs, [e for e in extra if e.startswith("study=")])
-    if "study" not in given:
-        print(f"The study is called {name}; study=NAME gives it another name.", file=sys.stderr)
     _run_hydra(Job(common), ["-m", *overrides, *extra])
     study = next((c.partition("=")[2] for c in common if c.startswith("study=")), None)
     if study:
@@ -155,7 +153,7 @@ def _run_hydra(job: Job, argv: list[str]) -> None:
         with _calling(argv):
             main()
     except (HydraException, OmegaConfBaseException) as error:
-        words = " ".join(str(error).split())
+        words = " ".join(str(error).partition("Config search path")[0].split())
         raise AblateError(f"Hydra refuses this multirun: {words}") from error
 
 

@@ -1,4 +1,4 @@
-"""`python fake_launch.py STUDY WORKERS`: launches a study of fake trials; 130 where it was stopped."""
+"""Launches a study of fake trials: `fake_launch.py STUDY WORKERS`; 130 where it was stopped."""
 
 from __future__ import annotations
 
