@@ -47,8 +47,8 @@ def draw_config(draw: random.Random) -> ModelConfig:
         }
         for flag in (
             "alibi", "attention_layer_norm", "attention_layer_norm_per_head", "norm_after",
-            "peri_norm", "attention_layer_norm_with_affine", "embedding_layer_norm", "layer_norm_with_affine",
-            "include_bias", "weight_tying",
+            "peri_norm", "attention_layer_norm_with_affine", "embedding_layer_norm",
+            "layer_norm_with_affine", "include_bias", "weight_tying",
         ):  # fmt: skip
             fields[flag] = draw.random() < 0.5
         try:
