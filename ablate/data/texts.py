@@ -49,15 +49,14 @@ def find_files(
     for text in [paths] if isinstance(paths, str) else paths:
         path = Path(text).expanduser().absolute()
         if path.is_dir():
-            inside = [(p, kind) for p in _walk(path) if (kind := _kind(p))]
-            inside = [(p, kind) for p, kind in inside if wanted in ("auto", kind)]
+            inside = [p for p in _walk(path) if (kind := _kind(p)) and wanted in ("auto", kind)]
             if not inside:
-                kinds = " ".join(ENDINGS) if wanted == "auto" else wanted
+                known = " ".join(e for e, kind in ENDINGS.items() if wanted in ("auto", kind))
                 raise DataError(
-                    f"{field}={text}: the folder holds no file that can be used ({kinds}; text may "
-                    "be .gz)."
+                    f"{field}={text}: the folder holds no file that can be used ({known}; text and "
+                    "JSONL also with .gz). Name the files themselves if theirs end otherwise."
                 )
-            found.update({p: (kind, False) for p, kind in inside})
+            found.update((p, (ENDINGS[_ending(p)], False)) for p in inside)
         elif path.is_file():
             found[path] = (
                 cast(Kind, wanted) if wanted != "auto" else _kind_or_refuse(path, field, text),
@@ -178,12 +177,15 @@ def _walk(folder: Path) -> list[Path]:
     )
 
 
+def _ending(path: Path) -> str:
+    """The last ending, or the one before `.gz`."""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz")).suffix
+
+
 def _kind(path: Path) -> Kind | None:
-    endings = [s.lower() for s in path.suffixes[-2:]]
-    if endings and endings[-1] == ".gz":
-        kind = ENDINGS.get(endings[-2]) if len(endings) > 1 else None
-        return None if kind == "tokens" else kind
-    return ENDINGS.get(endings[-1]) if endings else None
+    kind = ENDINGS.get(_ending(path))
+    return None if kind == "tokens" and path.name.lower().endswith(".gz") else kind
 
 
 def _kind_or_refuse(path: Path, field: str, text: str) -> Kind:

@@ -1,0 +1,161 @@
+"""Attention of queries to keys: three kernels that compute the same function, and the choice among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ablate.errors import ConfigError
+from ablate.model.config import ModelConfig
+from ablate.model.rotary import Rotation
+
+__all__ = ["Scope", "attend", "choose_backend", "require_flash"]
+
+SHORT = 512
+"""Up to this length the plain product is faster than SDPA in bfloat16 on a CPU that multiplies bfloat16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What the queries of one layer see. The same for all layers with the same window."""
+
+    backend: str
+    """sdpa, math or flash."""
+    bias: Float[Tensor, "#b #h q k"] | None = None
+    """Added to the logits; contains everything that hides a key. None: see `causal`."""
+    causal: bool = True
+    """Without a bias: query i sees the keys up to i, or (false) all of them."""
+    rotation: Rotation | None = None
+    window: int | None = None
+    """For the flash kernel, which takes no bias."""
+    documents: list[list[int]] | None = None
+    """Lengths of the documents of each row, to attend within each by itself (SDPA and math on a CPU)."""
+    cumulative: Int[Tensor, "n"] | None = None
+    """For the flash kernel: where the documents of the flattened batch begin and end."""
+    longest: int = 0
+    """The longest document."""
+
+
+def attend(
+    q: Float[Tensor, "b h q c"],
+    k: Float[Tensor, "b g k c"],
+    v: Float[Tensor, "b g k c"],
+    scope: Scope,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h q c"]:
+    """softmax(q·kᵀ/√c + bias)·v; head h reads key/value head h // (heads / key heads)."""
+    if scope.backend == "flash":
+        return _flash(q, k, v, scope, dropout)
+    repeats = q.shape[1] // k.shape[1]
+    if repeats > 1:
+        k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
+    kernel = plain if scope.backend == "math" else sdpa
+    if scope.documents is None:
+        return kernel(q, k, v, scope.bias, scope.causal, dropout)
+    return _by_document(kernel, q, k, v, scope, dropout)
+
+
+def sdpa(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float
+) -> Float[Tensor, "b h q c"]:
+    """torch's fused kernel; which implementation is left to torch."""
+    if q.dtype in (torch.bfloat16, torch.float16) and q.device.type == "cpu" and not _multiplies_bfloat16():
+        # Without bfloat16 instructions torch's kernel is three to five times slower than float32's.
+        wide = F.scaled_dot_product_attention(
+            q.float(),
+            k.float(),
+            v.float(),
+            attn_mask=None if bias is None else bias.float(),
+            dropout_p=dropout,
+            is_causal=causal and bias is None,
+        )
+        return wide.to(q.dtype)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal and bias is None
+    )
+
+
+def plain(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float
+) -> Float[Tensor, "b h q c"]:
+    """The definition, spelled out; the softmax is taken in the dtype of the logits."""
+    logits = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    if bias is not None:
+        logits = logits + bias
+    elif causal:
+        hidden = torch.ones(logits.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        logits = logits.masked_fill(hidden, torch.finfo(logits.dtype).min)
+    weights = torch.softmax(logits, dim=-1).to(v.dtype)
+    return torch.matmul(F.dropout(weights, dropout) if dropout else weights, v)
+
+
+def _by_document(
+    kernel: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, scope: Scope, dropout: float
+) -> Tensor:
+    """Each document by itself: a half or less of the work of a mask over the whole row.
+
+    The bias (window, ALiBi) depends on distances only, so a document may use its first rows.
+    """
+    rows = []
+    for row, lengths in enumerate(scope.documents or []):
+        start = 0
+        for length in lengths:
+            part = (slice(row, row + 1), slice(None), slice(start, start + length))
+            bias = None if scope.bias is None else scope.bias[:, :, :length, :length]
+            rows.append(kernel(q[part], k[part], v[part], bias, scope.causal, dropout))
+            start += length
+    return torch.cat(rows, dim=2).unflatten(2, (q.shape[0], q.shape[2])).squeeze(0).transpose(0, 1)
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, scope: Scope, dropout: float) -> Tensor:
+    package = require_flash()
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    window = (-1, -1) if scope.window is None else (scope.window - 1, 0)
+    options: dict[str, Any] = {"dropout_p": dropout, "causal": scope.causal, "window_size": window}
+    if scope.cumulative is None:
+        return package.flash_attn_func(q, k, v, **options).transpose(1, 2)
+    flat = (x.flatten(0, 1) for x in (q, k, v))
+    edges, longest = scope.cumulative, scope.longest
+    y = package.flash_attn_varlen_func(*flat, edges, edges, longest, longest, **options)
+    return y.unflatten(0, q.shape[:2]).transpose(1, 2)
+
+
+def require_flash() -> Any:
+    """The flash-attn package.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import flash_attn
+    except ImportError as error:
+        reason = f"needs the package flash-attn, which cannot be imported ({error})"
+        remedy = "Install the extra `flash` on a machine with CUDA, or set it to false"
+        raise ConfigError("model.flash_attention", True, reason, remedy) from error
+    return flash_attn
+
+
+def choose_backend(config: ModelConfig, x: Tensor, dtype: torch.dtype, *, biased: bool) -> str:
+    """The kernel for inputs like `x` whose products run in `dtype`.
+
+    flash falls back to sdpa where a bias is needed, as upstream does; `auto` follows measurements.
+    """
+    if config.block_type == "llama":
+        return "math"
+    if config.flash_attention or config.attention_backend == "flash":
+        return "sdpa" if biased else "flash"
+    if config.attention_backend != "auto":
+        return config.attention_backend
+    short = x.device.type == "cpu" and dtype == torch.bfloat16 and x.shape[1] <= SHORT
+    return "math" if short and _multiplies_bfloat16() else "sdpa"
+
+
+def _multiplies_bfloat16() -> bool:
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

@@ -1,0 +1,47 @@
+"""Activation checkpointing: what a backward pass computes again instead of having kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch.utils.checkpoint import checkpoint
+
+from ablate.errors import ConfigError
+from ablate.model.config import ModelConfig
+from ablate.model.variants import find
+
+__all__ = ["STRATEGIES", "checkpointer", "checkpoints_block"]
+
+STRATEGIES: dict[str, Callable[[int], bool]] = {
+    "whole_layer": lambda layer: True,
+    "one_in_two": lambda layer: layer % 2 == 0,
+    "one_in_three": lambda layer: layer % 3 == 0,
+    "one_in_four": lambda layer: layer % 4 == 0,
+    "one_in_eight": lambda layer: layer % 8 == 0,
+    "two_in_three": lambda layer: layer % 3 != 0,
+    "three_in_four": lambda layer: layer % 4 != 0,
+    "fine_grained": lambda layer: False,
+}
+"""Which blocks are recomputed as a whole. fine_grained recomputes norms, attention and activation in each."""
+
+
+def checkpoints_block(strategy: str | None, layer: int) -> bool:
+    """Whether `strategy` recomputes the block with this (global) index.
+
+    Raises:
+        ConfigError: there is no such strategy.
+    """
+    return strategy is not None and find(STRATEGIES, strategy, "activation_checkpointing")(layer)
+
+
+def checkpointer(config: ModelConfig) -> Callable[..., Any]:
+    """`run(function, *inputs)`, recomputed in the backward pass; the RNG is restored only if dropout needs it."""
+    drops = config.attention_dropout or config.residual_dropout or config.embedding_dropout
+    return partial(checkpoint, use_reentrant=False, preserve_rng_state=bool(drops))
+
+
+def check_strategy(strategy: str | None) -> None:
+    if strategy is not None and strategy not in STRATEGIES:
+        raise ConfigError("activation_checkpointing", strategy, "must be one of " + ", ".join(STRATEGIES))

@@ -1,0 +1,3 @@
+"""stub"""
+class OLMoGenerateOutput: ...
+def generate(model, input_ids, **options): raise NotImplementedError

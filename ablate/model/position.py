@@ -1,0 +1,149 @@
+"""How order enters the model. A scheme is a class with up to three hooks, and a line in `POSITIONS`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ablate.errors import ConfigError
+from ablate.model.cache import BufferCache
+from ablate.model.config import ModelConfig
+from ablate.model.rotary import Rotary, Rotation
+from ablate.model.variants import find
+
+__all__ = ["POSITIONS", "Alibi", "Learned", "Position", "Relative", "Sinusoidal", "build_position"]
+
+
+class Position(nn.Module):
+    """No positions at all; the hooks that a scheme overrides. Only causality tells the order here."""
+
+    def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
+        super().__init__()
+        self.config, self.cache = config, cache
+
+    def embed(self, start: int, length: int, like: Tensor) -> Float[Tensor, "t d"] | None:
+        """What is added to the embeddings of positions start … start + length - 1, on `like`'s device."""
+        return None
+
+    def bias(self, length: int, like: Tensor) -> Float[Tensor, "h t t"] | None:
+        """What is added to the attention logits of query i and key j (rows are queries)."""
+        return None
+
+    def rotation(self, length: int, window: int | None, like: Tensor) -> Rotation | None:
+        """By what queries and keys 0 … length - 1 of a layer with this window are rotated."""
+        return None
+
+
+class Learned(Position):
+    """One trained vector for each position up to max_sequence_length (GPT-2)."""
+
+    def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
+        super().__init__(config, cache)
+        self.weight = nn.Parameter(torch.empty(config.max_sequence_length, config.d_model))
+
+    def embed(self, start: int, length: int, like: Tensor) -> Float[Tensor, "t d"]:
+        if start + length > self.weight.shape[0]:
+            reason = f"has no position embedding for an input of {start + length} tokens"
+            remedy = "Raise it, shorten the input, or choose rope or alibi"
+            raise ConfigError("model.max_sequence_length", self.weight.shape[0], reason, remedy)
+        return self.weight[start : start + length]
+
+
+class Sinusoidal(Position):
+    """Fixed sines and cosines of geometrically spaced frequencies (arXiv 1706.03762).
+
+    There the embeddings are multiplied by sqrt(d_model), to unit variance, before the table is added. Here
+    embeddings keep the scale of their initialisation, so the table is brought to that scale instead.
+    """
+
+    def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
+        from ablate.model.init import embedding_std
+
+        super().__init__(config, cache)
+        self.scale = 1.0 if config.embedding_layer_norm else embedding_std(config) or 1.0
+
+    def embed(self, start: int, length: int, like: Tensor) -> Float[Tensor, "t d"]:
+        d = self.config.d_model
+
+        def build(n: int) -> tuple[Tensor]:
+            rates = torch.exp(torch.arange(0, d, 2, device=like.device) * (-math.log(10000.0) / d))
+            angles = torch.outer(torch.arange(n, device=like.device).float(), rates)
+            return (torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1) * self.scale,)
+
+        return self.cache.grown(("sinusoidal", like.device), start + length, build)[0][start : start + length]
+
+
+class Alibi(Position):
+    """Logit of query i and key j lowered by |i - j| · 2^(-h · alibi_bias_max / n_heads) (arXiv 2108.12409)."""
+
+    def bias(self, length: int, like: Tensor) -> Float[Tensor, "h t t"]:
+        n_heads, device = self.config.n_heads, like.device
+
+        def build(n: int) -> tuple[Tensor]:
+            place = torch.arange(n, device=device)
+            distance = (place[None, :] - place[:, None]).abs().float()
+            heads = torch.arange(1, n_heads + 1, device=device).float()
+            slopes = 1.0 / torch.pow(2.0, heads * (self.config.alibi_bias_max / n_heads))
+            return (-distance * slopes[:, None, None],)
+
+        return self.cache.grown(("alibi", device), length, build)[0][:, :length, :length]
+
+
+class Relative(Position):
+    """One trained logit a head for each bucket of distances, shared by all layers (T5, arXiv 1910.10683).
+
+    Half of the buckets are single distances, the others widen logarithmically up to relative_max_distance.
+    """
+
+    def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
+        super().__init__(config, cache)
+        self.weight = nn.Parameter(torch.empty(config.relative_num_buckets, config.n_heads))
+
+    def buckets(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """Bucket of each distance i - j; later keys share the bucket of distance 0."""
+        count, farthest = self.config.relative_num_buckets, self.config.relative_max_distance
+        exact = max(count // 2, 1)
+        near = distance.clamp_min(0)
+        ratio = torch.log(near.clamp_min(1).float() / exact) / math.log(farthest / exact)
+        far = (exact + (ratio * (count - exact)).long()).clamp_max(count - 1)
+        return torch.where(near < exact, near, far)
+
+    def bias(self, length: int, like: Tensor) -> Float[Tensor, "h t t"]:
+        def build(n: int) -> tuple[Tensor]:
+            place = torch.arange(n, device=like.device)
+            return (self.buckets(place[:, None] - place[None, :]),)
+
+        buckets = self.cache.grown(("buckets", like.device), length, build)[0][:length, :length]
+        return F.embedding(buckets, self.weight).permute(2, 0, 1)
+
+
+class Rope(Position):
+    """Rotary positions; the tables are in `ablate.model.rotary`."""
+
+    def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
+        super().__init__(config, cache)
+        self.rotary = Rotary(config, cache)
+
+    def rotation(self, length: int, window: int | None, like: Tensor) -> Rotation:
+        return self.rotary.tables(length, window, like)
+
+
+POSITIONS: dict[str, Callable[[ModelConfig, BufferCache], Position]] = {
+    "learned": Learned,
+    "sinusoidal": Sinusoidal,
+    "rope": Rope,
+    "alibi": Alibi,
+    "relative": Relative,
+    "none": Position,
+}
+
+
+def build_position(config: ModelConfig, cache: BufferCache) -> Any:
+    """The scheme that the configuration names."""
+    return find(POSITIONS, config.position_scheme, "model.position")(config, cache)

@@ -1,0 +1,211 @@
+"""The transformer: embed, blocks, norm, logits. Everything else is in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from ablate.errors import DataError
+from ablate.model import compat, generate, init, sharding
+from ablate.model.attention import require_flash
+from ablate.model.block import BLOCKS, Block, BlockGroup, linear
+from ablate.model.cache import BufferCache, KeyValue
+from ablate.model.checkpointing import checkpointer, checkpoints_block
+from ablate.model.config import ModelConfig
+from ablate.model.mask import Visibility, scopes
+from ablate.model.norm import build_norm
+from ablate.model.position import build_position
+from ablate.model.recording import Recorder
+
+__all__ = ["OLMo", "OLMoOutput"]
+
+
+class OLMoOutput(NamedTuple):
+    logits: Float[Tensor, "b t v"]
+    attn_key_values: list[KeyValue] | None
+    """Keys and values of each layer, where use_cache asked for them."""
+    hidden_states: tuple[Float[Tensor, "b t d"], ...] | None
+    """The input of each block (or group of blocks), then the output of the final norm."""
+
+
+class OLMo(nn.Module):
+    """A decoder-only language model, built and initialised from a `ModelConfig`.
+
+    Built on `config.init_device` (the CPU by default; nothing is initialised on `meta`). Neither torch's
+    default generator nor any process-wide setting is touched.
+    """
+
+    def __init__(self, config: ModelConfig, init_params: bool = True, seed: int = 0) -> None:
+        super().__init__()
+        device = torch.device(config.init_device or "cpu")
+        if device.type != "meta" and (config.flash_attention or config.attention_backend == "flash"):
+            require_flash()
+        self.config = config
+        self.cache = BufferCache()
+        self.checkpoint: Callable[..., Any] = checkpointer(config)
+        self.checkpointing: str | None = None
+        with device:
+            self.transformer = self._parts(config)
+        if init_params and device.type != "meta":
+            self.reset_parameters(seed)
+
+    def _parts(self, c: ModelConfig) -> nn.ModuleDict:
+        device, rows = torch.get_default_device(), c.embedding_rows
+        blocks = [BLOCKS[c.block_type](layer, c) for layer in range(c.n_layers)]
+        parts = nn.ModuleDict()
+        parts["wte"] = nn.utils.skip_init(nn.Embedding, rows, c.d_model, device=device)
+        if c.embedding_layer_norm:
+            parts["emb_norm"] = build_norm(c)
+        parts["ln_f"] = build_norm(c)
+        if c.block_group_size > 1:
+            starts = range(0, c.n_layers, c.block_group_size)
+            groups = [BlockGroup(blocks[i : i + c.block_group_size]) for i in starts]
+            parts["block_groups"] = nn.ModuleList(groups)
+        else:
+            parts["blocks"] = nn.ModuleList(blocks)
+        parts["wpe" if c.position_scheme == "learned" else "position"] = build_position(c, self.cache)
+        if not c.weight_tying:
+            parts["ff_out"] = linear(c.d_model, rows, bias=c.include_bias)
+        return parts
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks in order, groups flattened."""
+        c = self.config
+        if c.block_group_size == 1:
+            return list(self.transformer["blocks"])  # type: ignore[arg-type]
+        return [block for group in self.transformer["block_groups"] for block in group]  # type: ignore
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer["wte"].weight.device  # type: ignore[return-value]
+
+    def reset_parameters(self, seed: int = 0) -> None:
+        """Draws every parameter anew, each from a generator seeded by (seed, parameter name)."""
+        init.initialise(self, self.config, seed)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b t"],
+        *,
+        input_embeddings: Float[Tensor, "b t d"] | None = None,
+        attention_mask: Shaped[Tensor, "b k"] | None = None,
+        attention_bias: Shaped[Tensor, "..."] | None = None,
+        doc_lens: Int[Tensor, "b n"] | None = None,
+        max_doc_lens: Sequence[int] | None = None,
+        past_key_values: Sequence[KeyValue] | None = None,
+        use_cache: bool = False,
+        last_logits_only: bool = False,
+        output_hidden_states: bool = False,
+    ) -> OLMoOutput:
+        """Logits of the next token at each position.
+
+        Args:
+            input_ids: token ids.
+            input_embeddings: used instead of the embeddings of `input_ids`.
+            attention_mask: 1 keeps, 0 hides a position from all queries (cached positions included).
+            attention_bias: replaces the causal mask; added to the logits of attention, or, if bool or
+                integer, 1 = may attend. [k, k], [b, k, k] or [b, h, k, k]. Position biases (ALiBi, relative)
+                and sliding windows stay in force.
+            doc_lens: lengths of the documents in each row, zero-padded; no query sees another document.
+            max_doc_lens: the longest document of each row.
+            past_key_values: `attn_key_values` of the positions that came before.
+            use_cache: return keys and values.
+            last_logits_only: only of the last position.
+            output_hidden_states: return them.
+
+        Raises:
+            DataError: masks, lengths or caches whose shapes do not fit the input.
+            ConfigError: more positions than learned position embeddings.
+        """
+        config, parts, position = self.config, self.transformer, self.position
+        if past_key_values is not None and len(past_key_values) != config.n_layers:
+            text = f"past_key_values has {len(past_key_values)} entries"
+            raise DataError(f"{text}, but the model has {config.n_layers} layers. Pass attn_key_values as returned.")
+        past = past_key_values[0][0].shape[-2] if past_key_values else 0
+
+        x = parts["wte"](input_ids) if input_embeddings is None else input_embeddings
+        if config.embedding_layer_norm:
+            x = parts["emb_norm"](x)
+        place = position.embed(past, x.shape[1], x)
+        if place is not None:
+            x = x + place
+        if config.embedding_dropout and self.training:
+            x = F.dropout(x, config.embedding_dropout)
+
+        given = Visibility(
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            doc_lens=doc_lens,
+            max_doc_lens=max_doc_lens,
+        )
+        layers = scopes(config, position, self.cache, x, past, given)
+        hidden: list[Tensor] = []
+        present: list[KeyValue] = []
+        for layer, block in enumerate(self.blocks):
+            if output_hidden_states and layer % config.block_group_size == 0:
+                hidden.append(x)
+            before = past_key_values[layer] if past_key_values else None
+            if checkpoints_block(self.checkpointing, layer) and torch.is_grad_enabled():
+                x, cached = self.checkpoint(block, x, layers[layer], before, use_cache)
+            else:
+                x, cached = block(x, layers[layer], before, use_cache)
+            if cached is not None:
+                present.append(cached)
+        x = parts["ln_f"](x[:, -1:] if last_logits_only else x)
+        if output_hidden_states:
+            hidden.append(x)
+        logits = F.linear(x, parts["wte"].weight) if config.weight_tying else parts["ff_out"](x)  # type: ignore
+        if config.scale_logits:
+            logits = logits * config.d_model**-0.5
+        return OLMoOutput(logits, present if use_cache else None, tuple(hidden) or None)
+
+    @property
+    def position(self) -> Any:
+        return self.transformer["wpe" if "wpe" in self.transformer else "position"]
+
+    def set_activation_checkpointing(self, strategy: str | None) -> None:
+        """Recompute activations in the backward pass by one of `checkpointing.STRATEGIES`; None: keep all."""
+        checkpoints_block(strategy, 0)
+        self.checkpointing = strategy
+        for block in self.blocks:
+            block.fine_grained = self.checkpoint if strategy == "fine_grained" else None
+
+    def fsdp_wrap_policy(self, strategy: str | None) -> Callable[..., bool] | None:
+        """FSDP's auto_wrap_policy by one of `sharding.WRAPS`; None wraps the root alone."""
+        return sharding.wrap_policy(self, strategy)
+
+    def num_params(self, include_embedding: bool = True) -> int:
+        """Parameters; without wte and wpe if so asked (an untied head always counts)."""
+        return sum(
+            parameter.numel()
+            for name, parameter in self.named_parameters()
+            if include_embedding or not (".wte." in name or ".wpe." in name)
+        )
+
+    @contextmanager
+    def recording(self) -> Iterator[Recorder]:
+        """Measures each forward pass within: the largest attention logit and the activation RMS of each layer."""
+        record = Recorder()
+        blocks = self.blocks
+        for block in blocks:
+            block.recorder = record
+        try:
+            yield record
+        finally:
+            for block in blocks:
+                block.recorder = None
+
+    def make_state_dict_compatible(self, state_dict: dict[str, Any]) -> tuple[dict[str, Any], dict[str, set[str]]]:
+        """See `ablate.model.compat`."""
+        return compat.make_state_dict_compatible(state_dict, self.config)
+
+    def generate(self, input_ids: Int[Tensor, "b t"], **options: Any) -> generate.OLMoGenerateOutput:
+        """See `ablate.model.generate.generate`."""
+        return generate.generate(self, input_ids, **options)
