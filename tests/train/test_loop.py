@@ -163,15 +163,17 @@ def test_the_loss_is_the_mean_over_real_labels(config):
     exact = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), torch.from_numpy(batch.labels).flatten()
     )
-    assert loss == pytest.approx(float(exact), rel=1e-5)
+    assert loss == pytest.approx(exact.item(), rel=1e-5)
 
 
 def test_repetitive_rows_lose_their_labels_when_asked(config, tmp_path):
-    (tmp_path / "drone.txt").write_text("ab" * 4000)
-    sections = {"data": {"path": str(tmp_path), "validation_path": str(tmp_path)}}
+    files = {name: tmp_path / f"{name}.txt" for name in ("train", "held_out")}
+    for file in files.values():
+        file.write_text("ab" * 4000)
+    data = {"path": str(files["train"]), "validation_path": str(files["held_out"])}
     model = {"max_sequence_length": 128}
     for on in (False, True):
-        settings = config(train={"filter_repetitions": on}, model=model, **sections)
+        settings = config(train={"filter_repetitions": on}, model=model, data=data)
         labels = assemble(TrialConfig.from_mapping(settings), CPU).next_batch(1).labels
         assert (labels == IGNORED).all() == on
 
@@ -380,7 +382,7 @@ def test_document_masking_reaches_the_model(config, tmp_path):
     losses = []
     for on in (False, True):
         one = TrialDir(tmp_path / str(on))
-        run(one, config(data={"document_masking": on}, train={"steps": 3}))
+        run(one, config(data={"document_masking": on}, train={"steps": 30}))
         losses.append([r["train/loss"] for r in rows(one)])
     assert losses[0] != losses[1]
 
