@@ -1,4 +1,4 @@
-"""`ablate plan --check`: every arm is built, and every toggle proved to change the function or the training."""
+"""`ablate plan --check`: every arm is built, every toggle proved to change function or training."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def check(plan: Plan) -> list[Proof]:
     """One proof for each arm.
 
     Raises:
-        PlanError: where an arm cannot be built, has other parameters than the formula says, or differs from its
-            reference in nothing that matters.
+        PlanError: where an arm cannot be built, has other parameters than the formula says, or
+            differs from its reference in nothing that matters.
     """
     built: dict[str, models.Built] = {}
     proofs = []
@@ -49,8 +49,9 @@ def check(plan: Plan) -> list[Proof]:
             raise PlanError(f"Arm {arm.name} cannot be built: {error}") from error
         if parameters != arm.parameters:
             raise PlanError(
-                f"Arm {arm.name} has {parameters:,} parameters when built, but {arm.parameters:,} by the formula. "
-                "Parameters of a class of your own are unknown to the formula: use sweep.match=none."
+                f"Arm {arm.name} has {parameters:,} parameters when built, but "
+                f"{arm.parameters:,} by the formula. Parameters of a class of your own are "
+                "unknown to the formula: use sweep.match=none."
             )
         proofs.append(
             Proof(
@@ -73,9 +74,10 @@ def _proof(arm: PlannedArm, built: dict[str, models.Built]) -> str:
     found = models.compare(built[arm.reference], built[arm.name])
     if found.what is None and not training:
         raise PlanError(
-            f"Arm {arm.name} changes {', '.join(architecture)}, but under the same weights its outputs, gradients and "
-            f"initial weights equal those of {arm.reference} up to rounding ({found.size:.0e}). It can show no "
-            "effect; compare speeds with `ablate bench`, or remove the toggle."
+            f"Arm {arm.name} changes {', '.join(architecture)}, but under the same weights its "
+            f"outputs, gradients and initial weights equal those of {arm.reference} up to "
+            f"rounding ({found.size:.0e}). It can show no effect; compare speeds with `ablate "
+            "bench`, or remove the toggle."
         )
     also = f"; the training differs in {', '.join(training)}" if training else ""
     return f"{found} from {arm.reference}{also}"

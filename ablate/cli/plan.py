@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 
+from ablate.cli.arguments import Parser
 from ablate.plan import Plan, plan_sweep
 
 __all__ = ["main"]
 
 DESCRIPTION = """\
-Shows the arms of a sweep with their differences, parameters, FLOPs, tokens, cost and the smallest effect that
-the sweep can detect. Refuses arms that are illegal, inert, in conflict or the same. Writes nothing."""
+Shows the arms of a sweep with their differences, parameters, FLOPs, tokens, cost and the smallest
+effect that the sweep can detect. Refuses arms that are illegal, inert, in conflict or the same.
+Writes nothing."""
 
 EXAMPLES = """\
-examples:
   ablate plan sweep=hello                          the demo
   ablate plan sweep=hello sweep.seeds=6            more seeds
   ablate plan sweep=positions size=small           another size
-  ablate plan sweep=hello --check                  also builds every arm and proves that each toggle acts
+  ablate plan sweep=hello --check                  also builds every arm: each toggle acts
   ablate plan sweep=hello --json                   for scripts
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="ablate plan",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def parser() -> Parser:
+    made = Parser("plan", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides, sweep=NAME among them"
     )
@@ -40,15 +34,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--check",
         action="store_true",
-        help="build every arm (on the meta device, and small) and prove that each toggle changes the function "
-        "or the training",
+        help="build every arm (on the meta device, and small) and prove that each toggle changes "
+        "the function or the training",
     )
     return made
 
 
 def main(argv: Sequence[str]) -> int:
     """0 for a sound plan; errors are raised as AblateError (exit code 2)."""
-    options = parser().parse_intermixed_args(list(argv))
+    options = parser().read(argv)
     plan = plan_sweep(options.overrides)
     checks = None
     if options.check:

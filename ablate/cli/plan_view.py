@@ -22,7 +22,7 @@ PIPE_WIDTH = 160
 
 
 def console() -> Console:
-    """Standard output; without a terminal plain text of a fixed width, so that a pipe loses nothing."""
+    """Standard output; into a pipe plain text of a fixed width, so that nothing is lost."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(width=PIPE_WIDTH, highlight=False, color_system=None, force_terminal=False)
@@ -119,8 +119,9 @@ def _pairs(fields: dict[str, list[Any]]) -> str:
 
 def _foot(plan: Plan) -> list[str]:
     lines = [
-        f"{len(plan.arms)} arms, {len(plan.trials)} trials of {plan.steps:,} steps ({amount(plan.tokens)} tokens): "
-        f"{amount(plan.total_tokens)} tokens, {amount(plan.total_flops)}FLOPs in all."
+        f"{len(plan.arms)} arms, {len(plan.trials)} trials of {plan.steps:,} steps "
+        f"({amount(plan.tokens)} tokens): {amount(plan.total_tokens)} tokens, "
+        f"{amount(plan.total_flops)}FLOPs in all."
     ]
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
         names = ", ".join(arm.name for arm in plan.arms if arm.paired == paired)
@@ -135,8 +136,8 @@ def _foot(plan: Plan) -> list[str]:
         lines.append(f"Smallest detectable effect: unknown ({plan.undetectable}).")
     else:
         lines.append(
-            f"Smallest detectable effect at 80 % power: {plan.smallest_detectable_effect:.2g} {metric} (noise sd "
-            f"{plan.noise.sd:.2g} from {plan.noise.source})."
+            f"Smallest detectable effect at 80 % power: {plan.smallest_detectable_effect:.2g} "
+            f"{metric} (noise sd {plan.noise.sd:.2g} from {plan.noise.source})."
         )
     if plan.seeds_needed is not None:
         lines.append(f"Seeds needed for the effect of interest: {plan.seeds_needed}.")

@@ -1,4 +1,4 @@
-"""Designs: the rules that turn factors into arms. Pure functions `factors -> arms`, looked up in DESIGNS.
+"""Designs: rules that turn factors into arms; pure functions, looked up in DESIGNS.
 
 | design | arms | each is compared with |
 |---|---|---|

@@ -16,7 +16,7 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """One value of a factor: overrides that go together; none of them is the baseline's own level."""
+    """One value of a factor: overrides that go together; without any, the baseline's own level."""
 
     label: str
     overrides: tuple[str, ...] = ()
@@ -80,8 +80,8 @@ def check_factors(design: str, factors: Factors) -> None:
     for factor, levels in factors.items():
         if not changes(levels):
             raise PlanError(
-                f"sweep.factors.{factor} has no level besides the baseline's, so it varies nothing. "
-                "Add a level or remove the factor."
+                f"sweep.factors.{factor} has no level besides the baseline's, so it varies "
+                "nothing. Add a level or remove the factor."
             )
         labels = [level.label for level in levels]
         twice = sorted({label for label in labels if labels.count(label) > 1})
@@ -98,7 +98,7 @@ def slug(text: str) -> str:
 
 
 def level_name(factor: str, level: Level) -> str:
-    """`<factor>-<label>`; one of them where it says all: qk_norm=on, or a label that names the factor."""
+    """`<factor>-<label>`, or one of them where it says all: `on`, a label that names the factor."""
     if level.label.lower() in ("on", "true", "yes"):
         return slug(factor)
     named = factor in re.split(r"[-+_]", level.label) or level.label == factor

@@ -1,4 +1,4 @@
-"""factorial: every factor at the baseline's level and at each of its changes, in all combinations."""
+"""factorial: all combinations of the factors, each at the baseline's level and at its changes."""
 
 from __future__ import annotations
 

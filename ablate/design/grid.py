@@ -22,8 +22,8 @@ __all__ = ["combinations", "grid"]
 def grid(factors: Factors) -> list[ArmSpec]:
     """The product of the numbers of levels, and the baseline unless it is one of them.
 
-    A factor's null is the baseline's level; without it the factor is changed in every combination. The last
-    factor varies fastest. Each arm is compared with the baseline.
+    A factor's null is the baseline's level; without it the factor is changed in every combination.
+    The last factor varies fastest. Each arm is compared with the baseline.
     """
     check_factors("grid", factors)
     base = arm(BASELINE, baseline_levels(factors), None)

@@ -18,7 +18,7 @@ __all__ = ["ladder"]
 
 
 def ladder(factors: Factors) -> list[ArmSpec]:
-    """1 + the number of levels; each rung `+<factor>-<label>` against the previous one, in the given order.
+    """1 + the number of levels, in the given order; `+<factor>-<label>` against the previous rung.
 
     A second level of a factor is a rung of its own, which replaces the first.
 
@@ -32,8 +32,8 @@ def ladder(factors: Factors) -> list[ArmSpec]:
         for level in levels:
             if level.is_baseline:
                 raise PlanError(
-                    f"sweep.factors.{factor} lists the baseline's level, and a rung of a ladder must change "
-                    "something. Remove the null."
+                    f"sweep.factors.{factor} lists the baseline's level, and a rung of a ladder "
+                    "must change something. Remove the null."
                 )
             current = {**current, factor: level}
             arms.append(arm(f"+{level_name(factor, level)}", current, arms[-1].name))

@@ -21,7 +21,9 @@ FULL = "full"
 
 
 def leave_one_out(factors: Factors) -> list[ArmSpec]:
-    """2 + the number of factors: the baseline, `full` against it, and `without-<factor>-<label>` against `full`.
+    """2 + the number of factors.
+
+    The baseline, `full` against it, and `without-<factor>-<label>` against `full`.
 
     Raises:
         PlanError: for fewer than two factors, or a factor with more than one change.
@@ -29,14 +31,15 @@ def leave_one_out(factors: Factors) -> list[ArmSpec]:
     check_factors("leave_one_out", factors)
     if len(factors) < 2:
         raise PlanError(
-            f"design=leave_one_out needs two factors or more, not only {next(iter(factors))!r}: leaving out "
-            "the only one gives the baseline again. Use design=one_factor."
+            f"design=leave_one_out needs two factors or more, not only {next(iter(factors))!r}: "
+            "leaving out the only one gives the baseline again. Use design=one_factor."
         )
     for factor, levels in factors.items():
         if len(changes(levels)) > 1:
             raise PlanError(
-                f"design=leave_one_out takes one change for each factor, and sweep.factors.{factor} has "
-                f"{len(changes(levels))}. Keep one, or use design=grid."
+                "design=leave_one_out takes one change for each factor, and "
+                f"sweep.factors.{factor} has {len(changes(levels))}. Keep one, or use "
+                "design=grid."
             )
     base = baseline_levels(factors)
     full = {factor: changes(levels)[0] for factor, levels in factors.items()}

@@ -1,4 +1,4 @@
-"""Whether two configurations compute different functions: proved on built models, small, with shared weights."""
+"""Whether two configurations compute different functions: proved on small models, built."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def shrink(config: ModelConfig, length: int) -> ModelConfig:
 
 
 def build(config: ModelConfig, length: int) -> Built:
-    """Logits and gradients of the shrunken model under weights that depend on names and shapes alone."""
+    """Logits and gradients of the small model; its weights depend on names and shapes alone."""
     model = OLMo(shrink(config, length), init_params=True, seed=0)
     initial = {name: p.detach().clone() for name, p in model.named_parameters()}
     with torch.no_grad():

@@ -1,12 +1,13 @@
 """From arms as overrides to arms as configurations, each proved to be a change.
 
-Three ways in which a toggle fails silently are refused here: it sets nothing new, it sets what the run never
-reads, or something else sets the same field over it.
+Three ways in which a toggle fails silently are refused here: it sets nothing new, it sets what the
+run never reads, or something else sets the same field over it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,16 @@ class ComposedArm:
     replaces: list[str] = field(default_factory=list)
     """What a rung of a ladder takes back of earlier rungs, in words."""
 
+    @functools.cached_property
+    def effective(self) -> str:
+        """Fingerprint of what it computes; ask once the configuration is final."""
+        return effective_fingerprint(self.config)
+
+    @functools.cached_property
+    def unread(self) -> dict[str, str]:
+        """Fields that it ignores, and why; ask once the configuration is final."""
+        return unread(self.config)
+
 
 class Toggles:
     """What each override sets, by itself: dotted field -> value."""
@@ -59,8 +70,9 @@ def compose_arm(
     """The configuration of `base` plus the arm's overrides; every override has had its way.
 
     Raises:
-        PlanError: with the arm's name in front, for an illegal configuration, or where two overrides set one
-            field to different values. In a ladder a later rung may take an earlier one's field; it is noted.
+        PlanError: with the arm's name in front, for an illegal configuration, or where two
+            overrides set one field to different values. In a ladder a later rung may take an
+            earlier one's field; it is noted.
     """
     try:
         tree = composer.compose([*base, *spec.overrides])
@@ -84,9 +96,9 @@ def compose_arm(
                 or "the base configuration"
             )
             raise PlanError(
-                f"Arm {spec.name}: {override} sets {name}={show(wanted)}, but {winner} sets it to "
-                f"{show(final[name])}, which wins. Two toggles of one arm must not set one field to different "
-                "values: drop one of them, or give them the same value."
+                f"Arm {spec.name}: {override} sets {name}={show(wanted)}, but {winner} sets it "
+                f"to {show(final[name])}, which wins. Two toggles of one arm must not set one "
+                "field to different values: drop one of them, or give them the same value."
             )
     return arm
 
@@ -103,28 +115,27 @@ def _setter(name: str, value: Any, overrides: Sequence[str], toggles: Toggles) -
 
 
 def check_inert(arms: Sequence[ComposedArm]) -> None:
-    """Every arm computes something else than its reference, and every field that it changes is read.
+    """Every arm computes something else than its reference; every field that it changes is read.
 
     Raises:
         PlanError: naming the arm, its overrides, the fields and why they have no effect.
     """
     by_name = {arm.spec.name: arm for arm in arms}
-    prints = {arm.spec.name: effective_fingerprint(arm.config) for arm in arms}
     for arm in arms:
         if arm.spec.reference is None:
             continue
         reference = by_name[arm.spec.reference]
         changed = difference(reference.config, arm.config)
-        ignored, before = unread(arm.config), unread(reference.config)
+        ignored, before = arm.unread, reference.unread
         inert = {name: ignored[name] for name in changed if name in ignored and name in before}
-        same = prints[arm.spec.name] == prints[reference.spec.name]
-        if not same and not inert:
+        if arm.effective != reference.effective and not inert:
             continue
         what = f"Arm {arm.spec.name} ({' '.join(_new_overrides(arm.spec, reference.spec))})"
         if not changed:
             raise PlanError(
-                f"{what} changes nothing against {reference.spec.name}: every field that it sets has that value "
-                "already. Remove the toggle, or write null where the baseline's own level is meant."
+                f"{what} changes nothing against {reference.spec.name}: every field that it sets "
+                "has that value already. Remove the toggle, or write null where the baseline's "
+                "own level is meant."
             )
         reasons = "; ".join(
             f"{name} from {show(changed[name][0])} to {show(changed[name][1])}, but "
@@ -132,8 +143,8 @@ def check_inert(arms: Sequence[ComposedArm]) -> None:
             for name in (inert or changed)
         )
         raise PlanError(
-            f"{what} sets what has no effect against {reference.spec.name}: {reasons}. Remove it, or switch on "
-            "in the same level what reads it."
+            f"{what} sets what has no effect against {reference.spec.name}: {reasons}. Remove "
+            "it, or switch on in the same level what reads it."
         )
 
 
@@ -148,7 +159,7 @@ def _new_overrides(arm: ArmSpec, reference: ArmSpec) -> list[str]:
 
 
 def merge_baseline(arms: Sequence[ComposedArm]) -> list[ComposedArm]:
-    """Of a grid: a combination that spells out the baseline is the baseline, and gives it its labels."""
+    """Of a grid: a combination that spells out the baseline is the baseline, with its labels."""
     base, *others = arms
     kept = []
     for arm in others:
@@ -164,12 +175,12 @@ def refuse_duplicates(arms: Sequence[ComposedArm]) -> None:
     """Raises PlanError naming two arms that compute the same thing."""
     seen: dict[str, ComposedArm] = {}
     for arm in arms:
-        first = seen.setdefault(effective_fingerprint(arm.config), arm)
+        first = seen.setdefault(arm.effective, arm)
         if first is not arm:
             raise PlanError(
                 f"Arms {first.spec.name} and {arm.spec.name} are one and the same configuration "
-                f"({_spelled(first.spec)} computes what {_spelled(arm.spec)} does). Remove a level, or leave the "
-                "combination out with sweep.exclude."
+                f"({_spelled(first.spec)} computes what {_spelled(arm.spec)} does). Remove a "
+                "level, or leave the combination out with sweep.exclude."
             )
 
 

@@ -54,7 +54,7 @@ def tokens_per_step(config: Mapping[str, Any]) -> int:
 def steps_of(
     budget: Mapping[str, Any] | None, config: Mapping[str, Any], flops_per_token: int
 ) -> int:
-    """Steps that the budget gives the baseline, rounded to the nearest; train.steps where there is none.
+    """Steps that the budget gives the baseline, rounded; train.steps where there is no budget.
 
     Every arm trains for as many steps, whatever a step of it costs.
     """

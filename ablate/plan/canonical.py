@@ -16,7 +16,7 @@ RUN_FIELDS = frozenset({"seed", "study", "runs_dir", "force", "track", "cluster"
 
 
 def resolve(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A composed tree as config.yaml holds it: typed, every default filled in, plain JSON types, no `sweep`.
+    """A composed tree as config.yaml holds it: typed, complete, plain JSON types, no `sweep`.
 
     Raises:
         ConfigError: naming the field.

@@ -1,8 +1,8 @@
 """What a run reads of its configuration, and what it ignores.
 
-Two configurations with the same effective form compute the same thing: a toggle between them is inert. The
-table of fields that are read under a condition only is the heart of the promise that nothing is silently
-without effect; `ablate plan --check` proves the same on the built models.
+Two configurations with the same effective form compute the same thing: a toggle between them is
+inert. The table of fields that are read under a condition only is the heart of the promise that
+nothing is silently without effect; `ablate plan --check` proves the same on the built models.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def unread(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def effective(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with every ignored field null and every spelling of one meaning the same."""
+    """The configuration with ignored fields null, and one spelling for each meaning."""
     model = ModelConfig(**config["model"])
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in config.items()}
-    for field in unread(config):
+    for field, _ in _unread(config, model):
         section, _, name = field.partition(".")
         if name and name in result.get(section, {}):
             result[section][name] = None

@@ -1,7 +1,7 @@
 """Combinations that a sweep leaves out.
 
 exclude:
-  - {position: alibi, window: [w64, w128]}     every arm with position=alibi and one of these windows
+  - {position: alibi, window: [w64, w128]}    # arms with alibi and one of these windows
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def exclude(
 
     Raises:
         ConfigError: for an unknown factor or label.
-        PlanError: where a predicate matches the baseline, nothing, or an arm that others are compared with.
+        PlanError: where a predicate matches the baseline, nothing, or an arm that others are
+            compared with.
     """
     left_out: set[str] = set()
     for i, predicate in enumerate(predicates):

@@ -46,11 +46,11 @@ def manifest_of(plan: Plan) -> dict[str, Any]:
 
 
 def code_version() -> dict[str, Any]:
-    """version, commit and dirty; the last two are None where the package does not lie in a git checkout."""
+    """version, commit and dirty; the last two are None outside of a git checkout."""
     version = _version("ablate")
     here = Path(__file__).resolve().parent
     commit = _git(here, "rev-parse", "HEAD")
-    # A checkout counts only if it tracks this file: an installed package may lie inside a foreign one.
+    # A checkout counts only if it tracks this file: an installed package may lie in a foreign one.
     if commit is None or not _git(here, "ls-files", "--", Path(__file__).name):
         return {"version": version, "commit": None, "dirty": None}
     status = _git(here, "status", "--porcelain", "--untracked-files=no")

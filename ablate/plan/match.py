@@ -1,8 +1,9 @@
 """Resizing an arm to the baseline's parameters or FLOPs: MLP width first, then depth.
 
-Parameters are all parameters, embeddings and an untied head included: what the table of the plan shows is
-what is equal. FLOPs are those of one training token (`ablate.model.count.flops_per_token`). An arm that is
-within 1 % already is left alone, because resized tensors are no longer shared with the other arms.
+Parameters are all parameters, embeddings and an untied head included: what the table of the plan
+shows is what is equal. FLOPs are those of one training token
+(`ablate.model.count.flops_per_token`). An arm that is within 1 % already is left alone, because
+resized tensors are no longer shared with the other arms.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ def match(
     *,
     prefer: ModelConfig | None = None,
 ) -> dict[str, list[Any]]:
-    """Fields to change so that `cost(model)` comes within 1 % of `target`: {model field: [from, to]}.
+    """{model field: [from, to]} that brings `cost(model)` within 1 % of `target`.
 
-    `prefer` is the arm's reference: where its size is near enough, it is taken, and the two stay paired.
+    `prefer` is the arm's reference: where its size is near enough, it is taken, and the two stay
+    paired.
 
-    The width (before the gate) becomes a multiple of 8 where that is near enough, else of 2, and lies between
-    a quarter and four times its own. Where no width does it, layers are added or removed, nearest first, up
-    to half or double.
+    The width (before the gate) becomes a multiple of 8 where that is near enough, else of 2, and
+    lies between a quarter and four times its own. Where no width does it, layers are added or
+    removed, nearest first, up to half or double.
 
     Raises:
         PlanError: where neither does.
@@ -58,9 +60,9 @@ def match(
     have = cost(model)
     raise PlanError(
         f"Arm {arm} cannot be matched to the baseline's {target:,} {what}: it has {have:,} "
-        f"({have / target - 1:+.1%}), and no MLP width from a quarter to four times {model.hidden_size} with "
-        f"half to double its {model.n_layers} layers comes within {TOLERANCE:.0%}. "
-        "Use sweep.match=none, or choose a baseline and arm of nearer size."
+        f"({have / target - 1:+.1%}), and no MLP width from a quarter to four times "
+        f"{model.hidden_size} with half to double its {model.n_layers} layers comes within "
+        f"{TOLERANCE:.0%}. Use sweep.match=none, or choose a baseline and arm of nearer size."
     )
 
 
@@ -89,7 +91,7 @@ def _depths(model: ModelConfig) -> Iterator[int]:
 
 
 def _width(model: ModelConfig, target: int, cost: Cost) -> int | None:
-    """The MLP width nearest to the target, or None where none is near enough. Cost is linear in the width."""
+    """The MLP width that hits the target, None where none does. Cost is linear in the width."""
     own = model.hidden_size
     low, high = max(8, own // 4 // 8 * 8), max(16, own * 4)
     at_low, at_high = cost(_wide(model, low)), cost(_wide(model, high))

@@ -1,4 +1,4 @@
-"""The noise floor: what earlier studies with the same baseline say about the spread between seeds."""
+"""The noise floor: how far seeds scattered in earlier studies with the same baseline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["noise_on_disk", "residual_sd"]
 
 
 def noise_on_disk(runs_dir: str, metric: str, baseline_fingerprints: Collection[str]) -> Noise:
-    """The pooled residual sd of the finished studies below `runs_dir` that ran one of these baseline trials.
+    """The pooled residual sd of the finished studies that ran one of these baseline trials.
 
-    Each study is a two-way table, arms by seeds; what is left after its row and column means is noise.
+    Each study is a two-way table, arms by seeds; what row and column means leave over is noise.
     """
     squares, df, studies = 0.0, 0, []
     same_baseline = 0

@@ -102,11 +102,12 @@ def _refuse_bracket_clash(sweep: SweepConfig, specs: list[ArmSpec]) -> None:
         taken["train.steps"] = "sweep.budget"
     for spec in specs:
         for override in spec.overrides:
-            # A group like optim=lion brings a rate of its own, which the bracket replaces as it does every other.
+            # A group like optim=lion brings a rate of its own, which the bracket replaces as it
+            # does every other.
             for field in taken.keys() & {override.partition("=")[0].lstrip("+")}:
                 raise PlanError(
-                    f"Arm {spec.name}: {override} sets {field}, which {taken[field]} sets for every arm. "
-                    f"Drop one of them."
+                    f"Arm {spec.name}: {override} sets {field}, which {taken[field]} sets for "
+                    "every arm. Drop one of them."
                 )
 
 

@@ -1,14 +1,15 @@
 """What a sweep can learn: the smallest effect that it detects in four studies out of five.
 
-An arm's difference from its reference is a mean over n seeds, paired by seed. With residual standard
-deviation s (arm + seed block model, pooled over A arms, so df = (A - 1)(n - 1)) its standard error is
-s * sqrt(2 / n). The two-sided t test at level a rejects where |t| > c, c the 1 - a/2 quantile of Student's t.
-For a true difference d, t follows the noncentral t with noncentrality d / se, so
+An arm's difference from its reference is a mean over n seeds, paired by seed. With the residual
+standard deviation s of an arm + seed block model, pooled over A arms (df = (A - 1)(n - 1)), its
+standard error is se = s sqrt(2 / n). The two-sided t test at level a rejects where |t| > c, c being
+the 1 - a/2 quantile of Student's t. For a true difference d, t follows the noncentral t with
+noncentrality d / se, so
 
     power(d) = P(T(df, d / se) > c) + P(T(df, d / se) < -c)
 
-and the smallest detectable effect solves power(d) = 0.8. The level is Holm's worst case (and a bound for
-Dunnett): alpha / m for the m comparisons of the sweep.
+and the smallest detectable effect solves power(d) = 0.8. The level is Holm's worst case (and a
+bound for Dunnett): alpha / m for the m comparisons of the sweep.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ POWER = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The residual standard deviation of one trial, in units of the metric, and where it is from."""
+    """Residual standard deviation of one trial, in units of the metric, and where it is from."""
 
     sd: float | None
     df: int
@@ -34,7 +35,7 @@ class Noise:
 def detectable_effect(
     sd: float, *, arms: int, seeds: int, alpha: float, comparisons: int
 ) -> float | None:
-    """The smallest true difference found with probability 0.8; None where one seed leaves no residual.
+    """The smallest true difference found with probability 0.8; None with one seed: no residual.
 
     Args:
         sd: residual standard deviation of a trial, paired by seed.

@@ -30,7 +30,7 @@ NOT_OF_AN_ARM = {
     "hydra",
     *(f"{section}.{name}" for section, names in NESTED.items() for name in names),
 }
-"""Keys that say which trial, how it is run or who watches; the fingerprint tells other data apart."""
+"""Keys that say which trial, how it runs or who watches; the fingerprint tells data apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def single_trial(
 
 
 def arm_name(overrides: Sequence[str], *, common: Collection[str] = ()) -> str:
-    """`<key>-<value>` of every override of the arm, joined by `+` in the order of keys; else `baseline`.
+    """`<key>-<value>` of the arm's overrides, joined by `+`, in the order of keys; or `baseline`.
 
     >>> arm_name(["seed=3", "position=rope", "model.norm_after=true"])
     'norm_after-true+position-rope'

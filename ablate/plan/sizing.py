@@ -35,16 +35,17 @@ def set_steps(sweep: SweepConfig, arms: list[ComposedArm], overrides: Sequence[s
         for arm in arms:
             if arm.config["train"]["steps"] != steps:
                 raise PlanError(
-                    f"Arm {arm.spec.name} trains for {arm.config['train']['steps']} steps and the baseline for "
-                    f"{steps}. Unequal schedules cannot be compared; give one sweep.budget."
+                    f"Arm {arm.spec.name} trains for {arm.config['train']['steps']} steps and "
+                    f"the baseline for {steps}. Unequal schedules cannot be compared; give one "
+                    "sweep.budget."
                 )
     for arm in arms:
         per_step = tokens_per_step(arm.config)
         if per_step != tokens_per_step(base) and budget is not None and "steps" not in budget:
             raise PlanError(
                 f"Arm {arm.spec.name} reads {per_step:,} tokens a step and the baseline "
-                f"{tokens_per_step(base):,}, so equal steps are not an equal budget. Use sweep.budget.steps, or "
-                "keep train.batch_size and train.sequence_length equal."
+                f"{tokens_per_step(base):,}, so equal steps are not an equal budget. Use "
+                "sweep.budget.steps, or keep train.batch_size and train.sequence_length equal."
             )
         arm.config["train"]["steps"] = steps
     return steps

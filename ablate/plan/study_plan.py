@@ -81,7 +81,7 @@ class Plan:
     trials: list[PlannedTrial]
     noise: Noise
     smallest_detectable_effect: float | None
-    """True difference that is found with probability 0.8, in units of the metric; None: see `undetectable`."""
+    """True difference found with probability 0.8, in the metric's units; None: `undetectable`."""
     undetectable: str | None
     seeds_needed: int | None
     """For `decide.smallest_effect`; None where the noise is unknown."""
@@ -108,7 +108,7 @@ class Plan:
         return sum(each[trial.arm] for trial in self.trials)
 
     def manifest(self) -> dict[str, Any]:
-        """manifest.json, revision 1: frozen question, rule, arms and trials; see `ablate.plan.manifest`."""
+        """manifest.json, revision 1: frozen question, rule, arms and trials."""
         from ablate.plan.manifest import manifest_of
 
         return manifest_of(self)

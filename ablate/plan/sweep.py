@@ -1,4 +1,4 @@
-"""A sweep as a user writes it (the `sweep:` section of a file in `sweeps/`), typed field by field."""
+"""A sweep as a user writes it: the `sweep:` section of a file in `sweeps/`, typed by field."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class SweepConfig:
         """The bracket; empty where optim.lr holds."""
         if self.lr is None:
             return []
-        return [self.lr] if isinstance(self.lr, float) else list(self.lr)
+        return [float(self.lr)] if isinstance(self.lr, int | float) else list(self.lr)
 
 
 def design_function(name: str) -> Design:

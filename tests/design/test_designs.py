@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 
 from ablate.design import BASELINE, DESIGNS, ArmSpec, Level
 from ablate.errors import PlanError
-import itertools
 
 names = st.text("abcdefgh_", min_size=1, max_size=4)
 

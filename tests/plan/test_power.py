@@ -1,4 +1,4 @@
-"""The smallest detectable effect is found in four simulated studies out of five; the noise is read off disk."""
+"""The smallest detectable effect is found four times in five; the noise is read off disk."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_two_toggles_of_one_group_are_refused(plan) -> None:
 
 def test_the_same_value_twice_is_no_conflict(plan) -> None:
     factors = {"norm": ["norm=rms"], "qk": [["qk_norm=on", "model.layer_norm_eps=1e-6"]]}
-    with pytest.raises(PlanError, match="changes nothing|one and the same"):
+    with pytest.raises(PlanError, match=r"changes nothing|one and the same"):
         plan(design="factorial", factors={**factors, "eps": ["model.layer_norm_eps=1e-6"]})
     assert len(plan(design="leave_one_out", factors=factors).arms) == 4
 
@@ -168,7 +168,10 @@ def test_a_combination_of_a_grid_that_spells_out_the_baseline_is_the_baseline(pl
             {"exclude": [{"norm": "baseline"}], "factors": {"norm": ["norm=rms"]}},
             "excludes the baseline",
         ),
-        ({"factors": {"a b": {"x": "norm=rms"}, "a-b": {"x": "bias=none"}}}, "Two arms would be called a-b-x"),
+        (
+            {"factors": {"a b": {"x": "norm=rms"}, "a-b": {"x": "bias=none"}}},
+            "Two arms would be called a-b-x",
+        ),
         ({"factors": {}}, "sweep.factors is empty"),
         (
             {"design": "nothing.there:design", "factors": {"norm": ["norm=rms"]}},

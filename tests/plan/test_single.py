@@ -19,9 +19,11 @@ def test_nothing_overridden_is_the_baseline(tmp_path) -> None:
 
 
 def test_seed_rate_paths_and_running_do_not_name_an_arm() -> None:
-    overrides = ["seed=3", "optim.lr=1e-3", "study=x", "runs_dir=y", "data.path=z", "data.cache_dir=c",
-                 "track=wandb", "cluster.workers=2", "train.checkpoint_every=5", "train.device=cpu", "force=true"]  # fmt: skip
-    assert arm_name(overrides) == "baseline"
+    overrides = (
+        "seed=3 optim.lr=1e-3 study=x runs_dir=y data.path=z data.cache_dir=c track=wandb "
+        "cluster.workers=2 train.checkpoint_every=5 train.device=cpu force=true"
+    )
+    assert arm_name(overrides.split()) == "baseline"
 
 
 def test_the_arm_is_named_after_what_was_overridden() -> None:
