@@ -35,3 +35,20 @@ def call(
 def environment() -> dict[str, str]:
     """For `python -m ablate` in a process of its own."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[str]:
+    """Overrides of a trial that takes a second: two short texts, a very small model."""
+    words = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
+    (tmp_path / "train.txt").write_text(words)
+    (tmp_path / "held_out.txt").write_text(words[::-1][:2000])
+    return [
+        f"data.path={tmp_path}/train.txt",
+        f"data.validation_path={tmp_path}/held_out.txt",
+        f"data.cache_dir={tmp_path}/cache",
+        "size=tiny",
+        "train.batch_size=2",
+        "train.sequence_length=16",
+        "train.steps=6",
+    ]
