@@ -136,7 +136,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def seed_step(seed: int, step: int) -> None:
-    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn."""
+def seed_step(seed: int, step: int, device: torch.device) -> None:
+    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn.
+
+    torch.manual_seed does it for every kind of device that there is, in 400 us instead of 5.
+    """
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
-    torch.manual_seed(int.from_bytes(digest, "big") >> 1)
+    value = int.from_bytes(digest, "big") >> 1
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(value)
+    elif device.type == "mps":
+        torch.mps.manual_seed(value)

@@ -118,8 +118,6 @@ def test_a_finished_trial_run_again_gives_the_same_summary(config, trial):
     settings = variant(config, "adamw, dropout")
     trial.create(settings, STEPS)
     first = run_trial(trial.acquire(), settings)
-    trial.write_state(trial.state().replace(status="preempted"))
-    trial.newest_attempt()
     again = run_trial(reacquire(trial), settings)
     assert (again.status, again.step) == ("done", STEPS)
     assert again.summary == first.summary
@@ -127,7 +125,7 @@ def test_a_finished_trial_run_again_gives_the_same_summary(config, trial):
 
 def reacquire(trial: TrialDir):
     """A new attempt of a trial whose last one was run by this very process."""
-    trial.write_state(trial.state().replace(status="done"))
+    trial.newest_attempt().release(trial.state().replace(status="preempted"))
     return trial.acquire()
 
 
