@@ -172,11 +172,10 @@ class Data:
     def _count_bytes(self, labels: Int64[np.ndarray, "b s"]) -> int:
         if self.token_bytes is None:
             return 0
-        # IGNORED is negative: clipping maps it to the extra last entry, which counts nothing.
-        table = self._byte_table
-        return int(table[np.where(labels < 0, len(table) - 1, labels)].sum(dtype=np.int64))
+        return int(self._byte_table[labels].sum(dtype=np.int64))
 
     @functools.cached_property
     def _byte_table(self) -> Int32[np.ndarray, "v"]:
+        """`token_bytes` and zeros behind it, where IGNORED, counted from the end, finds nothing."""
         assert self.token_bytes is not None
-        return np.append(self.token_bytes, np.int32(0))
+        return np.append(self.token_bytes, np.zeros(-IGNORED, dtype=np.int32))
