@@ -360,7 +360,7 @@ def test_the_same_trial_twice_gives_the_same_bits(threads, config, tmp_path):
     curves = []
     for name in ("a", "b"):
         one = TrialDir(tmp_path / name)
-        run(one, config(train={"threads": threads}))
+        run(one, config(train={"threads": threads, "steps": 3}))
         curves.append([(r["train/loss"], r["train/update_norm"]) for r in rows(one)])
     assert curves[0] == curves[1]
 
