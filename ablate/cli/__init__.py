@@ -7,6 +7,7 @@ Exit codes: 0 all good, 1 some trial failed, 2 the request was wrong, 3 a defect
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ VERBS = {
     "plan": Verb("ablate.cli.plan", "the arms of a sweep, their cost, and what it can detect"),
     "launch": Verb("ablate.cli.launch", "freeze a sweep as a study, and run what is missing"),
     "train": Verb("ablate.cli.train", "one trial in this process; -m for a Hydra multirun"),
-    "list": Verb("ablate.cli.list", "the studies on disk, newest first"),
+    "list": Verb("ablate.cli.studies", "the studies on disk, newest first"),
     "status": Verb("ablate.cli.status", "where every trial of a study stands"),
     "logs": Verb("ablate.cli.logs", "what a trial printed, with the traceback if it failed"),
     "report": Verb("ablate.cli.report", "tables, verdicts and plots of a study"),
@@ -75,6 +76,8 @@ def _dispatch(words: list[str]) -> int:
         from ablate.errors import AblateError
 
         raise AblateError(f"there is no verb {words[0]!r}. {closest(words[0], VERBS)}")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a user's own module beside the command: my_norms:MyNorm
     return int(importlib.import_module(VERBS[words[0]].module).main(words[1:]))
 
 

@@ -65,13 +65,11 @@ def run_multirun(overrides: Sequence[str]) -> int:
     given = {o.key_or_group: o for o in parsed}
     extra = []
     if "study" not in given:
-        name = study_name(ours)
-        extra.append(f"study={name}")
-        print(f"The study is called {name}; study=NAME gives it another name.", file=sys.stderr)
+        extra.append(f"study={study_name(ours)}")
     if "hydra.sweep.dir" not in given:
         extra += ["hydra.sweep.dir=${runs_dir}/${study}/hydra", "hydra.sweep.subdir=."]
     common += tuple(e for e in extra if e.startswith("study="))
-    _check(jobs, [*common[len(common) - 1 :]] if extra and extra[0].startswith("study=") else [])
+    _check(jobs, [e for e in extra if e.startswith("study=")])
     _run_hydra(Job(common), ["-m", *overrides, *extra])
     study = next((c.partition("=")[2] for c in common if c.startswith("study=")), None)
     if study:
@@ -100,7 +98,8 @@ def _parse(overrides: Sequence[str]) -> list[Override]:
             parsed.append(parser.parse_override(line))
         except HydraException as error:
             key, _, value = line.partition("=")
-            raise ConfigError(key, value, f"cannot be read: {str(error).splitlines()[0]}") from None
+            words = str(error).splitlines()[0].partition(" expecting ")[0]
+            raise ConfigError(key, value, f"cannot be read: {words}") from None
     return parsed
 
 
@@ -154,7 +153,7 @@ def _run_hydra(job: Job, argv: list[str]) -> None:
         with _calling(argv):
             main()
     except (HydraException, OmegaConfBaseException) as error:
-        words = " ".join(str(error).split())
+        words = " ".join(str(error).partition("Config search path")[0].split())
         raise AblateError(f"Hydra refuses this multirun: {words}") from error
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 
+from ablate.cli.arguments import Parser
 from ablate.plan import Plan, plan_sweep
 
 __all__ = ["main"]
@@ -17,7 +17,6 @@ effect that the sweep can detect. Refuses arms that are illegal, inert, in confl
 Writes nothing."""
 
 EXAMPLES = """\
-examples:
   ablate plan sweep=hello                          the demo
   ablate plan sweep=hello sweep.seeds=6            more seeds
   ablate plan sweep=positions size=small           another size
@@ -26,14 +25,8 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="ablate plan",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def parser() -> Parser:
+    made = Parser("plan", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides, sweep=NAME among them"
     )
@@ -49,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """0 for a sound plan; errors are raised as AblateError (exit code 2)."""
-    options = parser().parse_intermixed_args(list(argv))
+    options = parser().read(argv)
     plan = plan_sweep(options.overrides)
     checks = None
     if options.check:

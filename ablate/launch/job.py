@@ -20,7 +20,7 @@ from ablate.launch.outcome import classify, reason_of
 from ablate.launch.stitch import stitch
 from ablate.launch.stop import Stop
 from ablate.rundir import Attempt, State, TrialDir, write_json
-from ablate.track import start_tracker
+from ablate.track import Tracking
 
 __all__ = ["FencedOffError", "Ran", "run_job"]
 
@@ -33,10 +33,14 @@ BEAT_SECONDS = 2.0
 class Ran(Protocol):
     """What `ablate.train.run_trial` returns."""
 
-    status: str
-    step: int
-    summary: dict[str, Any]
-    reason: str | None
+    @property
+    def status(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def summary(self) -> dict[str, Any]: ...
+    @property
+    def reason(self) -> str | None: ...
 
 
 class FencedOffError(Exception):
@@ -75,12 +79,18 @@ def run_job(
     stop = Stop(parent)
     with stop.listening():
         attempt = trial.acquire(again=again, job_id=job_id)
-        with logged(attempt, own_streams), Heartbeat(attempt) as heart:
-            end = _outcome(attempt, heart, stop, on_row, run)
-        stop.finishing = True
-        state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
-        if not attempt.release(state):
-            raise FencedOffError(f"Trial {trial.id}: attempt {attempt.number} was fenced off.")
+        tracking, status = Tracking(attempt), "fenced_off"
+        with logged(attempt, own_streams):
+            try:
+                with Heartbeat(attempt) as heart:
+                    end = _outcome(attempt, heart, stop, tracking, on_row, run)
+                stop.finishing = True
+                state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
+                if not attempt.release(state):
+                    raise FencedOffError(f"Attempt {attempt.number} of {trial.id} was fenced off.")
+                status = state.status
+            finally:
+                tracking.finish(status)
     return trial.state()
 
 
@@ -88,6 +98,7 @@ def _outcome(
     attempt: Attempt,
     heart: Heartbeat,
     stop: Stop,
+    tracking: Tracking,
     on_row: Callable[[dict[str, Any]], None] | None,
     run: Callable[..., Ran] | None,
 ) -> dict[str, Any]:
@@ -107,15 +118,15 @@ def _outcome(
     try:
         config = _checked_config(attempt.trial)
         heart.state = heart.state.replace(steps=config["train"]["steps"])
-        with start_tracker(attempt, config):
-            result = (run or _run_trial())(attempt, config, should_stop=should_stop, on_row=see)
-            stop.finishing = True
-            if not attempt.is_current():
-                raise FencedOffError
-            if result.status != "done":
-                return _ended("preempted", "preempted", result.reason, result.step)
-            stitch(attempt.trial)
-            write_json(attempt.trial.summary_path, result.summary)
+        tracking.start(config)
+        result = (run or _run_trial())(attempt, config, should_stop=should_stop, on_row=see)
+        stop.finishing = True
+        if not attempt.is_current():
+            raise FencedOffError
+        if result.status != "done":
+            return _ended("preempted", "preempted", result.reason, result.step)
+        stitch(attempt.trial)
+        write_json(attempt.trial.summary_path, result.summary)
         return _ended("done", "done", None, result.step)
     except FencedOffError:
         log.warning("A newer attempt runs this trial; this one stops.")

@@ -41,7 +41,9 @@ class Pool:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         self._buffer, self._gpus = b"", None
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ablate.launch.forks", runner],
+            # The same modules are found there as here, and nothing else (-P: not what lies about).
+            [sys.executable, "-P", "-m", "ablate.launch.forks", runner],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

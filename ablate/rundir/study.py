@@ -52,7 +52,7 @@ class StudyDir:
         return manifest
 
     @contextlib.contextmanager
-    def lock(self, timeout: float = 30.0) -> Iterator[None]:
+    def lock(self, timeout: float = 2 * names.LOCK_SECONDS) -> Iterator[None]:
         """Serialises writers of the manifest (O_EXCL, which NFS honours); a dead owner's lock
         expires.
         """
@@ -64,7 +64,7 @@ class StudyDir:
                 fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                 break
             except FileExistsError:
-                if _remove_stale(path, timeout):
+                if _remove_stale(path, names.LOCK_SECONDS):
                     continue
                 if time.monotonic() > deadline:
                     raise StudyError(
