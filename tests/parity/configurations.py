@@ -72,6 +72,10 @@ def draw(index: int) -> dict[str, Any]:
     else:
         kv = r.choice([None, *[k for k in range(1, heads + 1) if heads % k == 0]])
         fields["n_kv_heads"] = kv
-        agreeing = [None, *([True] if kv in (None, 1) else []), *([False] if kv in (None, heads) else [])]
+        agreeing = [
+            None,
+            *([True] if kv in (None, 1) else []),
+            *([False] if kv in (None, heads) else []),
+        ]
         fields["multi_query_attention"] = r.choice(agreeing)
     return fields

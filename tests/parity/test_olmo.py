@@ -1,7 +1,9 @@
 """Logits, hidden states, loss and gradients equal ai2-olmo's own, over random configurations.
 
-Every case runs in float32 and once more in float64 on the same weights, batch and mask. In float64 upstream
-still rotates in float32 where rope_full_precision is set, and so do we: the same arithmetic, compared as it is.
+Every case runs in float32 and once more in float64 on the same weights, batch and mask. In
+float64 upstream
+still rotates in float32 where rope_full_precision is set, and so do we: the same arithmetic,
+compared as it is.
 """
 
 from __future__ import annotations
