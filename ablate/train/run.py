@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +26,8 @@ from ablate.train.precision import Precision
 from ablate.train.schedule import Rate, build_schedule
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
+
+log = logging.getLogger(__name__)
 
 STATEFUL = ("optimiser", "clip", "precision")
 """The parts of a run, besides the model, that carry something from one step to the next."""
@@ -111,7 +116,7 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         model_config=model_config,
         data=data,
         model=model,
-        forward=torch.compile(model) if c.compile else model,
+        forward=compiled(model, device) if c.compile else model,
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim),
@@ -123,6 +128,15 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         device=device,
         sequence_length=length,
     )
+
+
+def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
+    """torch.compile; where a CPU has no C++ compiler, the model as it is, with a warning."""
+    compilers = [os.environ.get("CXX", "g++"), "g++", "clang++"]
+    if device.type == "cpu" and not any(shutil.which(name) for name in compilers):
+        log.warning("train.compile=true is ignored: there is no C++ compiler (install g++).")
+        return model
+    return torch.compile(model)
 
 
 def choose_device(name: str) -> torch.device:
