@@ -74,7 +74,7 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dic
     if not options.json:
         show(j)
     page = publish(j, folder)
-    sys.stderr.write(f"Report: {page}\n")
+    print(f"Report: {page}", file=sys.stderr if options.json else sys.stdout)
     return j.to_json()
 
 

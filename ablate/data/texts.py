@@ -6,8 +6,9 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Literal, cast
 
 from ablate.errors import DataError
 
@@ -146,7 +147,7 @@ def _record_text(line: bytes, field: str, where: str) -> str:
     return well_formed(text)
 
 
-def _passages(file: IO[bytes]) -> Iterator[bytes]:
+def _passages(file: BufferedIOBase) -> Iterator[bytes]:
     held = b""
     while line := file.readline(LONGEST):
         held += line
@@ -201,10 +202,10 @@ def _kind_or_refuse(path: Path, field: str, text: str) -> Kind:
     return _kind(path) or "text"
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> BufferedIOBase:
     try:
         if path.suffix.lower() == ".gz":
-            return cast("IO[bytes]", gzip.open(path, "rb"))
+            return gzip.open(path, "rb")
         return open(path, "rb")
     except OSError as error:
         raise _unreadable(path, error) from None

@@ -93,17 +93,25 @@ def shrink(config: ModelConfig, length: int) -> ModelConfig:
 
 def build(config: ModelConfig, length: int) -> Built:
     """Logits and gradients of the small model; its weights depend on names and shapes alone."""
-    model = OLMo(shrink(config, length), init_params=True, seed=0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tensors this small only wait for other threads
+    try:
+        return _build(shrink(config, length))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _build(config: ModelConfig) -> Built:
+    model = OLMo(config, init_params=True, seed=0)
     initial = {name: p.detach().clone() for name, p in model.named_parameters()}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(_shared_weights(name, parameter))
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, 64, (2, TOKENS), generator=generator)
+    tokens = torch.randint(0, config.vocab_size, (2, TOKENS), generator=generator)
     logits = model(tokens).logits
-    torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
-    ).backward()
+    labels = tokens[:, 1:].flatten()
+    torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels).backward()
     gradients = {n: p.grad.detach() for n, p in model.named_parameters() if p.grad is not None}
     return Built(logits=logits.detach(), gradients=gradients, initial=initial)
 

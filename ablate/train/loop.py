@@ -46,7 +46,7 @@ def train(
     run.model.train()
     for step in range(start + 1, c.steps + 1):
         began = time.perf_counter()
-        seed_step(run.config.seed, step)
+        seed_step(run.config.seed, step, run.device)
         rate = run.set_rate(step)
         batch = to_tensors(run.next_batch(step), run.device)
 
@@ -56,7 +56,7 @@ def train(
         norms = gradient_norms(gradients)
         loss, z_loss, norm = torch.cat((losses, norms.norm()[None])).tolist()
         row: dict[str, Any] = {"step": step, "tokens": step * run.tokens_per_step}
-        row |= {"train/loss": loss, "train/grad_norm": norm, "lr": rate}
+        row |= {"train/loss": loss, "train/grad_norm": norm, "train/update_norm": 0.0, "lr": rate}
 
         finite = math.isfinite(loss) and math.isfinite(norm)
         if finite:
@@ -66,7 +66,6 @@ def train(
             row["train/update_norm"] = update_norm.after().item()
         elif precision.may_retry(loss):
             record.event(step, "overflow", scale=precision.scale)
-            row["train/update_norm"] = 0.0
         else:
             diverge(record, row, f"loss {loss}, gradient norm {norm}")
         precision.update()

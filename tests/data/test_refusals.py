@@ -14,6 +14,7 @@ import pytest
 
 from ablate.config.schema import DataConfig
 from ablate.data import open_data, prepare_files
+from ablate.data.tokenizers import train_bpe
 from ablate.errors import DataError
 
 
@@ -187,6 +188,42 @@ def test_too_short_for_one_sequence(config: DataConfig) -> None:
 def test_training_files_may_not_be_held_out(folder: Path) -> None:
     config = DataConfig(path=str(folder), validation_path=str(folder / "003.txt"))
     assert "also trained on" in refusal(config)
+
+
+def test_eos_of_the_model_and_of_the_data_must_agree(config: DataConfig, tmp_path: Path) -> None:
+    for named in (config, DataConfig(path=str(tmp_path / "out"))):
+        with pytest.raises(DataError, match=r"Set model\.eos_token_id=256"):
+            open_data(named, eos_token_id=50256)
+        if named is config:
+            prepare_files(config, tmp_path / "out")
+    open_data(config, eos_token_id=256)
+
+
+def test_settings_that_a_prepared_folder_would_ignore(config: DataConfig, tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+    prepare_files(config, path)
+    assert "data.dtype=uint32" in refusal(DataConfig(path=path, dtype="uint32"))
+    own = str(tmp_path / "texts" / "000.txt")
+    assert "data.validation_path" in refusal(DataConfig(path=path, validation_path=own))
+
+
+def test_tokens_of_another_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(train_bpe(["some text"] * 9, 300))
+    raw = tokens(tmp_path / "a.npy", GOOD + 250)
+    message = refusal(DataConfig(path=raw, tokenizer=str(path)), 50_000)
+    assert "hold token 449" in message
+    data = open_data(DataConfig(path=tokens(tmp_path / "b.npy", GOOD), tokenizer=str(tmp_path)))
+    assert data.batch(1, seed=0, batch_size=2, sequence_length=8).bytes > 0
+    assert data.tokenizer().decode(data.tokenizer().encode(["some text"])[0]) == "some text"
+
+
+def test_text_beside_tokens(folder: Path, tmp_path: Path) -> None:
+    path = tokens(tmp_path / "a.npy", GOOD)
+    text = str(folder / "000.txt")
+    assert "holds text" in refusal(DataConfig(path=path, validation_path=text))
+    assert "token files" in refusal(DataConfig(path=str(folder), validation_path=path))
+    assert "data.tokenizer=bpe" in refusal(DataConfig(path=path, tokenizer="bpe"))
 
 
 def test_masking_without_a_known_eos(tmp_path: Path) -> None:

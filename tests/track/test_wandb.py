@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from fake_training import run
+from stand_in import Server
 
 from ablate.config.fingerprint import fingerprint, trial_id
 from ablate.launch.job import run_job
@@ -138,3 +139,28 @@ def test_a_server_that_refuses_leaves_a_run_to_be_synced(
     assert run_job(trial, run=run).status == "done"
     wait_for(lambda: list((trial.path / "wandb").glob("offline-run-*")))
     wait_for(lambda: mirrored(trial))
+
+
+def test_online_a_trial_of_several_attempts_is_one_run_with_each_step_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server()
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setenv("WANDB_BASE_URL", server.url)
+    trial = make_tracked(tmp_path, signal_at=13, pause=0.1)
+    assert run_job(trial, run=run).status == "preempted"
+    wait_for(lambda: mirrored(trial))
+    (name,) = server.runs
+    assert name == run_id("hello", trial.id)
+    assert server.runs[name].steps() == list(range(1, 14))
+    assert run_job(trial, run=run).status == "done"
+    wait_for(lambda: mirrored(trial))
+    (run_there,) = server.runs.values()
+    assert run_there.steps() == list(range(1, 31))
+    assert run_there.group == "hello"
+    assert {"position=rope", "norm=rms", "mine"} <= set(run_there.tags)
+    assert run_there.config["train"]["value"]["steps"] == 30
+    assert run_there.config["factor"]["value"] == {"position": "rope", "norm": "rms"}
+    assert run_there.summary["val/bpb"] == trial.summary()["val/bpb"]
+    assert not list((trial.path / "wandb").glob("offline-run-*"))
+    server.shutdown()
