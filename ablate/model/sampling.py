@@ -68,7 +68,9 @@ class Multinomial:
         else:
             noise = torch.empty_like(logits).exponential_(generator=self.generator).log().neg()
             tokens = (logits + noise).topk(count, dim=-1).indices
-        return log_probs.gather(-1, tokens), tokens
+        # Where fewer than `count` tokens are allowed, the rest count as impossible.
+        allowed = logits.gather(-1, tokens) > -torch.inf
+        return log_probs.gather(-1, tokens).masked_fill(~allowed, -torch.inf), tokens
 
 
 @dataclass(frozen=True, kw_only=True)
