@@ -5,7 +5,8 @@
     ├── DataError               a corpus, a tokenizer or a token file            2
     ├── PlanError               a sweep that cannot be an honest comparison      2
     ├── StudyError              a study or trial directory                       2
-    │   └── TrialHeldError      somebody else is running this trial              2
+    │   ├── TrialHeldError      somebody else is running this trial              2
+    │   └── TrialEndedError     it has ended, and is not to be run again         2
     └── TrialError              a trial ended badly                              1
         └── DivergedError       loss or gradient became NaN/inf                  1
 
@@ -25,6 +26,7 @@ __all__ = [
     "DivergedError",
     "PlanError",
     "StudyError",
+    "TrialEndedError",
     "TrialError",
     "TrialHeldError",
 ]
@@ -65,6 +67,10 @@ class StudyError(AblateError):
 
 class TrialHeldError(StudyError):
     """Another process holds the lease of this trial."""
+
+
+class TrialEndedError(StudyError):
+    """The trial has ended, and nobody asked to run it again."""
 
 
 class TrialError(AblateError):

@@ -1,16 +1,15 @@
 """Frames in, frames out: recorded trials to tables, figures and verdicts. Imports no torch.
 
-frames = load("runs/hello")             trials, curves, events: docs/analysis.md has the schema
-judgement = judge(frames)               comparable? which learning rate? effects, intervals,
-verdicts judgement.table                         one row an arm
-publish(judgement, Path("report"))      the page, Markdown, CSV, Parquet, LaTeX, figures
+`load` reads studies into the frames `trials`, `curves` and `events` (see docs/analysis.md),
+`judge` compares what may be compared and gives the table of effects, intervals and verdicts, and
+`ablate.analysis.publish.publish` writes the page, Markdown, CSV, Parquet, LaTeX and figures.
 """
 
 from ablate.analysis.bands import bands
 from ablate.analysis.effects import effects
+from ablate.analysis.foreign import load_csv
 from ablate.analysis.frames import Frames, load
 from ablate.analysis.judgement import Judgement, judge
-from ablate.analysis.publish import publish
 from ablate.analysis.rule import Rule
 
-__all__ = ["Frames", "Judgement", "Rule", "bands", "effects", "judge", "load", "publish"]
+__all__ = ["Frames", "Judgement", "Rule", "bands", "effects", "judge", "load", "load_csv"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,10 +10,11 @@ import pandas as pd
 __all__ = ["bands", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_COLUMNS = ["arm", "step", "tokens", "mean", "low", "high", "seeds"]
 
 
 def bands(
-    curves: pd.DataFrame, metric: str, *, ids: Sequence[str] | None = None, points: int = 300
+    curves: pd.DataFrame, metric: str, *, ids: Collection[str] | None = None, points: int = 300
 ) -> pd.DataFrame:
     """One row an arm and bucket of steps: `arm, step, tokens, mean, low, high, seeds`.
 
@@ -22,49 +23,44 @@ def bands(
 
     Args:
         curves: of `Frames`.
-        metric: the column; rows without a value are passed over.
+        metric: the column; rows without a finite value are passed over.
         ids: the trials that count; None: all.
         points: buckets at most.
     """
-    columns = ["arm", "step", "tokens", "mean", "low", "high", "seeds"]
-    if metric not in curves:
-        return pd.DataFrame(columns=columns)
-    rows = curves[np.isfinite(curves[metric].astype(float))]
+    if metric not in curves or not len(curves):
+        return pd.DataFrame(columns=_COLUMNS)
+    value = curves[metric].to_numpy(dtype=float)
+    keep = np.isfinite(value)
     if ids is not None:
-        rows = rows[rows["id"].isin(ids)]
-    if not len(rows):
-        return pd.DataFrame(columns=columns)
-    last = int(rows["step"].max())
-    width = max(1, -(-min(last, rows["step"].nunique() * _gap(rows["step"])) // points))
-    bucket = (rows["step"].to_numpy() - 1) // width
-    tokens = rows["tokens"] if "tokens" in rows else pd.Series(np.nan, index=rows.index)
-    small = pd.DataFrame(
-        {
-            "arm": rows["arm"].astype(str),
-            "id": rows["id"].astype(str),
-            "bucket": bucket,
-            "step": rows["step"],
-            "tokens": tokens,
-            "value": rows[metric].astype(float),
-        }
+        keep &= curves["id"].isin(ids).to_numpy()
+    if not keep.any():
+        return pd.DataFrame(columns=_COLUMNS)
+    step = curves["step"].to_numpy()[keep].astype(np.int64)
+    recorded = np.unique(step)
+    # Buckets hold equally many of the recorded steps, whether they lie densely or not.
+    bucket = np.searchsorted(recorded, step) // -(-len(recorded) // points)
+    trial, _ = pd.factorize(curves["id"][keep])
+    arm, names = pd.factorize(curves["arm"][keep])
+    tokens = curves["tokens"].to_numpy(dtype=float)[keep] if "tokens" in curves else np.nan
+    count = int(bucket.max()) + 1
+    rows = pd.DataFrame(
+        {"key": trial * count + bucket, "step": step, "tokens": tokens, "value": value[keep]}
     )
-    # Observed=True and sort=False: a million rows group quickly.
-    each = small.groupby(["arm", "bucket", "id"], sort=False).agg(
-        step=("step", "max"),
-        tokens=("tokens", "max"),
-        mean=("value", "mean"),
-        low=("value", "min"),
-        high=("value", "max"),
-    )
-    arm = each.groupby(["arm", "bucket"], sort=True).agg(
+    group = rows.groupby("key", sort=False)
+    each = group["value"].agg(["mean", "min", "max"]).join(group[["step", "tokens"]].max())
+    first = pd.DataFrame({"key": rows["key"], "arm": arm, "bucket": bucket}).drop_duplicates("key")
+    each = each.join(first.set_index("key"))
+    out = each.groupby(["arm", "bucket"], sort=True).agg(
         step=("step", "max"),
         tokens=("tokens", "max"),
         mean=("mean", "mean"),
-        low=("low", "min"),
-        high=("high", "max"),
+        low=("min", "min"),
+        high=("max", "max"),
         seeds=("mean", "size"),
     )
-    return arm.reset_index()[columns]
+    out = out.reset_index()
+    out["arm"] = [str(names[i]) for i in out["arm"]]
+    return out[_COLUMNS]
 
 
 def sparkline(values: Sequence[float], *, low: float, high: float, width: int) -> str:
@@ -76,9 +72,3 @@ def sparkline(values: Sequence[float], *, low: float, high: float, width: int) -
     span = (high - low) or 1.0
     level = [int(np.clip((p.mean() - low) / span * 8, 0, 7)) for p in parts]
     return "".join(_BLOCKS[i] for i in level)
-
-
-def _gap(steps: pd.Series) -> int:
-    """Steps between rows, as a rule."""
-    unique = np.sort(steps.unique())
-    return int(np.median(np.diff(unique))) if len(unique) > 1 else 1

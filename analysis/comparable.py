@@ -38,7 +38,7 @@ def check_comparable(frames: Frames, pairs: Iterable[tuple[str, str]]) -> None:
     for row in done[done["step"] < done["steps"]].itertuples():
         raise StudyError(
             f"steps: trial {row.id} ended at step {row.step} of {row.steps}. Unfinished schedules "
-            f"say nothing about finished ones: finish it with `ablate launch`, or leave its arm out."
+            f"say nothing about finished ones: finish it with `ablate launch`, or leave it out."
         )
     study = next(iter(frames.manifests), "")
     arms = {a["name"]: a for a in frames.manifests.get(study, {}).get("arms", [])}
@@ -94,12 +94,19 @@ def _fields(frames: Frames, trials: pd.DataFrame, ignored: set[str]) -> dict[str
             if section in TOP_LEVEL or rest in NESTED.get(section, ()) or name in ignored:
                 continue
             fields.setdefault(name, {}).setdefault(str(value), row["id"])
+        if not config and row["status"] == "done":  # from elsewhere: the length is all there is
+            fields.setdefault("steps", {}).setdefault(str(row["steps"]), row["id"])
         for name in recorded:
             value = row[name]
             if isinstance(value, str):
-                kind = value.split(":")[0] if name == "device" else value
+                kind = _device_kind(value) if name == "device" else value
                 fields.setdefault(name, {}).setdefault(kind, row["id"])
     return fields
+
+
+def _device_kind(device: str) -> str:
+    """Two kinds of GPU differ in rounding, as two seeds do; a GPU and a CPU in more."""
+    return device if device in ("cpu", "mps") else "GPU"
 
 
 def _refuse(name: str, a: str, one: str, b: str, other: str, who: str) -> None:

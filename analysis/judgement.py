@@ -43,6 +43,12 @@ class Judgement:
     counts: dict[str, int]
 
     @property
+    def finished(self) -> list[str]:
+        """Ids of the chosen trials that ended well: the means of curves are theirs."""
+        t = self.frames.trials
+        return t.loc[t["id"].isin(self.chosen) & (t["status"] == "done"), "id"].tolist()
+
+    @property
     def ladder(self) -> bool:
         """Whether some arm's reference is not the baseline."""
         r = self.table["reference"].dropna()

@@ -5,6 +5,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
@@ -57,8 +58,8 @@ def verdict_columns(j: Judgement) -> dict[str, str]:
     columns |= {"p": "p", "verdict": "verdict"}
     if j.ladder:
         columns |= {
-            "baseline_difference": f"difference to {j.baseline}",
-            "baseline_interval": f"{level} to {j.baseline}",
+            "baseline_difference": f"to {j.baseline}",
+            "baseline_interval": level,
         }
     return columns
 
@@ -119,7 +120,7 @@ def environment(j: Judgement) -> dict[str, str]:
             out[column] = ", ".join(sorted(j.frames.trials[column].dropna().astype(str).unique()))
     return out | {
         "manifest revision": str(j.manifest.get("revision", 1)),
-        "launched": str(j.manifest.get("created", "")),
+        "launched": _time(j.manifest.get("created")),
     }
 
 
@@ -128,7 +129,7 @@ def commands(j: Judgement) -> list[str]:
     if j.manifest.get("command"):
         return [str(j.manifest["command"]), f"ablate report {j.study}"]
     seeds = ",".join(map(str, sorted(j.frames.trials["seed"].unique())))
-    if j.manifest.get("factors"):
+    if j.manifest.get("design") != "singles":
         return [f"ablate launch sweep={j.study}", f"ablate report {j.study}"]
     lines = []
     for arm in j.manifest.get("arms", []):
@@ -142,12 +143,19 @@ def _named(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _table(frame: pd.DataFrame) -> str:
-    cell = lambda v: str(v).replace("|", "\\|").replace("\n", " ")  # noqa: E731
+    cell = lambda v: str(v).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")  # noqa: E731
     head = "| " + " | ".join(map(cell, frame.columns)) + " |"
     rule = "|" + "|".join(" --- " for _ in frame.columns) + "|"
     return "\n".join(
         [head, rule, *("| " + " | ".join(map(cell, r)) + " |" for r in frame.to_numpy())]
     )
+
+
+def _time(value: Any) -> str:
+    """Seconds since the epoch as UTC: the same on every machine that reads the study."""
+    if isinstance(value, int | float):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return str(value or "")
 
 
 def _value(value: Any) -> str:

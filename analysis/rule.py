@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,11 +52,22 @@ def read_rule(manifest: Mapping[str, Any], metric: str | None = None) -> tuple[R
     names = {f.name for f in dataclasses.fields(Rule)}
     rule = Rule(**{k: v for k, v in (frozen or {}).items() if k in names and v is not None})
     reasons = []
-    if not frozen:
-        reasons.append("no decision rule was written before the runs: the defaults apply")
+    if not frozen or manifest.get("design") == "singles":
+        reasons.append(
+            "its trials were run one by one, without a plan: arms, seeds and decision rule were "
+            "not fixed before the runs"
+        )
+    elif manifest.get("decide_hash") not in (None, _hash(frozen)):
+        reasons.append("the decision rule was changed after the launch")
     if metric is not None and metric != rule.metric:
         reasons.append(
             f"{metric} is not the metric that was chosen before the runs ({rule.metric})"
         )
         rule = dataclasses.replace(rule, metric=metric)
     return rule, reasons
+
+
+def _hash(decide: Mapping[str, Any]) -> str:
+    """As the plan froze it: SHA-256 of JSON with sorted keys and no spaces."""
+    text = json.dumps(decide, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -71,12 +71,12 @@ def _columns(rows: pd.DataFrame, width: int, interval: str, j: Judgement) -> lis
     if there is room.
     """
     columns = [("difference", "Δ"), ("interval", interval)]
-    wished = [(-1, "p", "p"), (0, "seeds", "seeds"), (0, "mean", j.rule.metric)]
+    wished = [(1, "p", "p"), (0, "seeds", "seeds"), (0, "mean", j.rule.metric)]
+    if j.ladder:
+        wished.insert(0, (1, "baseline_difference", f"Δ {j.baseline}"))
+        wished.append((1, "baseline_interval", interval))
     if (rows["lr"] != "").any():
         wished.insert(0, (0, "lr", "lr"))
-    if j.ladder:
-        wished.append((-1, "baseline_difference", f"Δ {j.baseline}"))
-        wished.append((-1, "baseline_interval", interval))
     room = width - sum(
         _width(rows, c, h) for c, h in (("arm", "arm"), *columns, ("verdict", "verdict"))
     )
@@ -96,7 +96,7 @@ def _width(rows: pd.DataFrame, column: str, header: str) -> int:
 def _curves(j: Judgement, width: int) -> Table | None:
     """The training loss of each arm, on one scale, as a line of blocks."""
     metric = "train/loss" if "train/loss" in j.frames.curves else j.rule.metric
-    frame = bands(j.frames.curves, metric, ids=j.chosen)
+    frame = bands(j.frames.curves, metric, ids=j.finished)
     if not len(frame):
         return None
     low = float(frame["mean"].min())

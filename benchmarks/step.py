@@ -161,24 +161,15 @@ def main(argv: list[str] | None = None) -> int:
             own = seconds.pop("ablate")
             for peer, values in seconds.items():
                 middle, low, high = ratio(values, own)
-                rows.append(
-                    {
-                        "family": family,
-                        "precision": precision,
-                        "peer": peer,
-                        "ratio": middle,
-                        "low": low,
-                        "high": high,
-                        "ours_ms": float(np.median(own)) * 1e3,
-                        "peer_ms": float(np.median(values)) * 1e3,
-                        "rounds": args.rounds,
-                    }  # fmt: skip
-                )
+                row = {"family": family, "precision": precision, "peer": peer}
+                row |= {"ratio": middle, "low": low, "high": high, "rounds": args.rounds}
+                row["ours_ms"] = float(np.median(own)) * 1e3
+                row["peer_ms"] = float(np.median(values)) * 1e3
+                rows.append(row)
                 if not args.json:
-                    r = rows[-1]
                     print(
-                        f"{family:6} {precision:5} {peer:13} ours {r['ours_ms']:7.1f} ms  peer "
-                        f"{r['peer_ms']:7.1f} ms  ratio {middle:.3f} [{low:.3f}, {high:.3f}]"
+                        f"{family:6} {precision:5} {peer:13} ours {row['ours_ms']:7.1f} ms  peer "
+                        f"{row['peer_ms']:7.1f} ms  ratio {middle:.3f} [{low:.3f}, {high:.3f}]"
                     )
     if args.json:
         print(json.dumps({"shape": vars(shape), "rows": rows}))

@@ -1,0 +1,86 @@
+"""The command line: one table of verbs, each imported when it is called.
+
+Exit codes: 0 all good, 1 some trial failed, 2 the request was wrong, 3 a defect of ablate itself,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["VERBS", "Verb", "main"]
+
+
+@dataclass(frozen=True)
+class Verb:
+    module: str
+    """Has `main(argv) -> int`."""
+    help: str
+
+
+VERBS = {
+    "plan": Verb("ablate.cli.plan", "the arms of a sweep, their cost, and what it can detect"),
+    "launch": Verb("ablate.cli.launch", "freeze a sweep as a study, and run what is missing"),
+    "train": Verb("ablate.cli.train", "one trial in this process; -m for a Hydra multirun"),
+    "list": Verb("ablate.cli.studies", "the studies on disk, newest first"),
+    "status": Verb("ablate.cli.status", "where every trial of a study stands"),
+    "logs": Verb("ablate.cli.logs", "what a trial printed, with the traceback if it failed"),
+    "report": Verb("ablate.cli.report", "tables, verdicts and plots of a study"),
+    "diff": Verb("ablate.cli.diff", "in which fields two trials differ"),
+    "data": Verb("ablate.cli.data", "`data prepare`: token files, ahead of training"),
+}
+
+DESCRIPTION = """\
+Which architecture changes help a language model, by how much, at what cost, and how sure are we?
+
+usage: ablate VERB ...        (ablate VERB --help says more)
+"""
+
+EXIT_CODES = """\
+exit codes:
+  0 all good    1 some trial failed    2 the request was wrong    3 a defect of ablate itself
+"""
+
+FIRST_STEPS = """\
+first steps:
+  ablate plan sweep=hello         what would run; writes nothing
+  ablate launch sweep=hello       runs it here; stop it and launch again as you like
+  ablate report hello             the verdicts
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of `ablate ARGV`; errors become one paragraph on standard error."""
+    from ablate.cli.failures import guarded
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = f"ablate {words[0]}" if words and words[0] in VERBS else "ablate"
+    return guarded(name, lambda: _dispatch(words))
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(help_text(), end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        from ablate import __version__
+
+        print(f"ablate {__version__}")
+        return 0
+    if words[0] not in VERBS:
+        from ablate.config.typed import closest
+        from ablate.errors import AblateError
+
+        raise AblateError(f"there is no verb {words[0]!r}. {closest(words[0], VERBS)}")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a user's own module beside the command: my_norms:MyNorm
+    return int(importlib.import_module(VERBS[words[0]].module).main(words[1:]))
+
+
+def help_text() -> str:
+    verbs = "".join(f"  {name:<8}{verb.help}\n" for name, verb in VERBS.items())
+    return f"{DESCRIPTION}\n{verbs}\n{FIRST_STEPS}\n{EXIT_CODES}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.cli.arguments import Parser
 from ablate.errors import AblateError
 from ablate.rundir import find_study
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from ablate.rundir import StudyDir
 
 __all__ = ["main"]
+
+EXAMPLES = """\
+  ablate report hello
+  ablate report runs/hello --json
+  ablate report hello --metric val/loss
+"""
 
 _PAGE_METRICS = (
     "tokens",
@@ -32,7 +39,7 @@ _PAGE_METRICS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Reports each study, and returns 0; raises AblateError where a study cannot be judged."""
-    options = _parser().parse_args(argv)
+    options = _parser().read(sys.argv[1:] if argv is None else argv)
     runs_dir, names = options.runs_dir, []
     for word in options.study:
         if word.startswith("runs_dir="):
@@ -67,14 +74,15 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dic
     if not options.json:
         show(j)
     page = publish(j, folder)
-    sys.stderr.write(f"Report: {page}\n")
+    print(f"Report: {page}", file=sys.stderr if options.json else sys.stdout)
     return j.to_json()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ablate report",
+def _parser() -> Parser:
+    parser = Parser(
+        "report",
         description="Verdicts, tables and plots of a study; writes a page, Markdown, CSV, Parquet.",
+        examples=EXAMPLES,
     )
     parser.add_argument("study", nargs="*", help="a study's name or folder")
     parser.add_argument("--json", action="store_true", help="one object on standard output")

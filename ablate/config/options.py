@@ -7,6 +7,7 @@ lie in `./conf` is left alone.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 CONF = Path(__file__).parents[1] / "conf"
+_SECTIONS = {f.name for f in dataclasses.fields(TrialConfig)} | {"sweep"}
 _NAME = re.compile(r"[^\s/.][^\s/]*(?:/[^\s/.][^\s/]*)*")
 
 
@@ -99,6 +102,10 @@ def _read_option(path: Path, group: str, package: str, mtime_ns: int, size: int)
     found = re.search(r"#\s*@package\s+(\S+)", header[0]) if header else None
     if found:
         package = found[1].replace("_global_", "").replace("_group_", group).strip(".")
+    elif re.search(r"^\s*#\s*@package\b", text, re.MULTILINE) or _SECTIONS & set(values):
+        # Hydra would put the keys below the group's own name, where nobody reads them.
+        remedy = f"Make `# @package _global_` the first line of {path}"
+        raise ConfigError(group, path.stem, "its file does not begin with its package", remedy)
     defaults = values.pop("defaults", None) or []
     bases = tuple(d for d in defaults if isinstance(d, str))
     plain = len(bases) == len(defaults) and not any(set(b) & set("/@ ") for b in bases)

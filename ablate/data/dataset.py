@@ -27,8 +27,8 @@ class Batch:
     """Sequences, each position's successor as its label, and where documents end."""
 
     input_ids: Int64[np.ndarray, "b t"]
-    labels: Int64[np.ndarray, "b t-1"]
-    """input_ids[:, 1:], a copy; IGNORED where nothing is to be predicted."""
+    labels: Int64[np.ndarray, "b s"]
+    """input_ids[:, 1:] (s = t - 1), a copy; IGNORED where nothing is to be predicted."""
     doc_lens: Int32[np.ndarray, "b d"] | None = None
     """Lengths of the documents in each row, padded with zeros; None without document masking."""
     max_doc_lens: list[int] | None = None
@@ -55,7 +55,8 @@ class Data:
     """sha256 over both streams."""
     document_masking: bool = False
     tokenizer_name: str = "bytes"
-    tokenizer_path: Path | None = None
+    tokenizer_source: Tokenizer | Path | None = None
+    """The tokenizer, or the tokenizer.json to read it from when it is asked for."""
 
     def sequences(self, sequence_length: int) -> int:
         """Sequences in an epoch."""
@@ -134,9 +135,11 @@ class Data:
 
     def tokenizer(self) -> Tokenizer:
         """For text generation. Raises DataError where it is not known (plain token files)."""
-        if self.tokenizer_path is not None:
-            text = self.tokenizer_path.read_text(encoding="utf-8")
+        if isinstance(self.tokenizer_source, Path):
+            text = self.tokenizer_source.read_text(encoding="utf-8")
             return JsonTokenizer(self.tokenizer_name, text, self.eos_token_id)
+        if self.tokenizer_source is not None:
+            return self.tokenizer_source
         if self.tokenizer_name == "bytes" and self.token_bytes is not None:
             return ByteTokenizer()
         raise DataError(
@@ -150,7 +153,7 @@ class Data:
     def _batch(
         self,
         input_ids: Int64[np.ndarray, "b t"],
-        labels: Int64[np.ndarray, "b t-1"],
+        labels: Int64[np.ndarray, "b s"],
         indices: Int64[np.ndarray, "b"],
         lengths: Int64[np.ndarray, "b"] | None,
     ) -> Batch:
@@ -166,14 +169,13 @@ class Data:
             bytes=self._count_bytes(labels),
         )
 
-    def _count_bytes(self, labels: Int64[np.ndarray, "b t-1"]) -> int:
+    def _count_bytes(self, labels: Int64[np.ndarray, "b s"]) -> int:
         if self.token_bytes is None:
             return 0
-        # IGNORED is negative: clipping maps it to the extra last entry, which counts nothing.
-        table = self._byte_table
-        return int(table[np.where(labels < 0, len(table) - 1, labels)].sum(dtype=np.int64))
+        return int(self._byte_table[labels].sum(dtype=np.int64))
 
     @functools.cached_property
     def _byte_table(self) -> Int32[np.ndarray, "v"]:
+        """`token_bytes` and zeros behind it, where IGNORED, counted from the end, finds nothing."""
         assert self.token_bytes is not None
-        return np.append(self.token_bytes, np.int32(0))
+        return np.append(self.token_bytes, np.zeros(-IGNORED, dtype=np.int32))

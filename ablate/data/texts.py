@@ -6,8 +6,9 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Literal, cast
 
 from ablate.errors import DataError
 
@@ -49,15 +50,14 @@ def find_files(
     for text in [paths] if isinstance(paths, str) else paths:
         path = Path(text).expanduser().absolute()
         if path.is_dir():
-            inside = [(p, kind) for p in _walk(path) if (kind := _kind(p))]
-            inside = [(p, kind) for p, kind in inside if wanted in ("auto", kind)]
+            inside = [p for p in _walk(path) if (kind := _kind(p)) and wanted in ("auto", kind)]
             if not inside:
-                kinds = " ".join(ENDINGS) if wanted == "auto" else wanted
+                known = " ".join(e for e, kind in ENDINGS.items() if wanted in ("auto", kind))
                 raise DataError(
-                    f"{field}={text}: the folder holds no file that can be used ({kinds}; text may "
-                    "be .gz)."
+                    f"{field}={text}: the folder holds no file that can be used ({known}; text and "
+                    "JSONL also with .gz). Name the files themselves if theirs end otherwise."
                 )
-            found.update({p: (kind, False) for p, kind in inside})
+            found.update((p, (ENDINGS[_ending(p)], False)) for p in inside)
         elif path.is_file():
             found[path] = (
                 cast(Kind, wanted) if wanted != "auto" else _kind_or_refuse(path, field, text),
@@ -147,7 +147,7 @@ def _record_text(line: bytes, field: str, where: str) -> str:
     return well_formed(text)
 
 
-def _passages(file: IO[bytes]) -> Iterator[bytes]:
+def _passages(file: BufferedIOBase) -> Iterator[bytes]:
     held = b""
     while line := file.readline(LONGEST):
         held += line
@@ -178,12 +178,15 @@ def _walk(folder: Path) -> list[Path]:
     )
 
 
+def _ending(path: Path) -> str:
+    """The last ending, or the one before `.gz`."""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz")).suffix
+
+
 def _kind(path: Path) -> Kind | None:
-    endings = [s.lower() for s in path.suffixes[-2:]]
-    if endings and endings[-1] == ".gz":
-        kind = ENDINGS.get(endings[-2]) if len(endings) > 1 else None
-        return None if kind == "tokens" else kind
-    return ENDINGS.get(endings[-1]) if endings else None
+    kind = ENDINGS.get(_ending(path))
+    return None if kind == "tokens" and path.name.lower().endswith(".gz") else kind
 
 
 def _kind_or_refuse(path: Path, field: str, text: str) -> Kind:
@@ -199,10 +202,10 @@ def _kind_or_refuse(path: Path, field: str, text: str) -> Kind:
     return _kind(path) or "text"
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> BufferedIOBase:
     try:
         if path.suffix.lower() == ".gz":
-            return cast("IO[bytes]", gzip.open(path, "rb"))
+            return gzip.open(path, "rb")
         return open(path, "rb")
     except OSError as error:
         raise _unreadable(path, error) from None

@@ -12,7 +12,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32, Integer
@@ -21,11 +21,13 @@ from ablate.errors import DataError
 
 __all__ = ["ByteTokenizer", "JsonTokenizer", "Tokenizer", "gpt2_json", "train_bpe"]
 
+Tokens = Sequence[int] | Integer[np.ndarray, "n"]
 END_OF_TEXT = "<|endoftext|>"
 EOS_NAMES = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 PAD_NAMES = ("<|pad|>", "<|padding|>", "<pad>", "[PAD]")
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """What the rest of `ablate.data` asks of a tokenizer."""
 
@@ -40,7 +42,7 @@ class Tokenizer(Protocol):
         """The tokens of each text, without special tokens."""
         ...
 
-    def decode(self, tokens: Iterable[int]) -> str:
+    def decode(self, tokens: Tokens) -> str:
         """The text of `tokens`; special tokens vanish and broken UTF-8 is replaced."""
         ...
 
@@ -60,8 +62,8 @@ class ByteTokenizer:
     def encode(self, texts: Sequence[str]) -> list[Integer[np.ndarray, "n"]]:
         return [np.frombuffer(text.encode("utf-8"), dtype=np.uint8) for text in texts]
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        return bytes(t for t in tokens if 0 <= t < 256).decode("utf-8", "replace")
+    def decode(self, tokens: Tokens) -> str:
+        return bytes(int(t) for t in tokens if 0 <= t < 256).decode("utf-8", "replace")
 
 
 class JsonTokenizer:
@@ -99,7 +101,7 @@ class JsonTokenizer:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(e.ids, dtype=np.uint32) for e in encodings]
 
-    def decode(self, tokens: Iterable[int]) -> str:
+    def decode(self, tokens: Tokens) -> str:
         return self._tokenizer.decode([int(t) for t in tokens], skip_special_tokens=True)
 
 

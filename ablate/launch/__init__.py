@@ -1,0 +1,12 @@
+"""From a plan to finished trials. `job` is what runs one trial anywhere; `local` runs a study on
+this machine.
+
+job.py      lease, heartbeat, signals, log, outcome, record of one trial
+stop.py     signals -> "stop at the next step"
+outcome.py  exception -> class of the end
+stitch.py   attempts -> metrics.parquet, events.jsonl
+freeze.py   plan -> manifest and configurations on disk
+pool.py     a warm process that forks one child per trial
+local.py    the queue: what is missing, on so many workers
+singles.py  trials that are run without a sweep
+"""

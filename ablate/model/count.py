@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of a configuration by formula, without torch: a plan of a hundred arms costs nothing.
+"""Parameters and FLOPs of a configuration by formula, without torch, so that planning is free.
 
 With d = d_model, k = n_kv_heads · d / n_heads, i and o the MLP's width before and after its
 activation, E the rows of the embedding:

@@ -179,7 +179,7 @@ def _within(bias: Float[Tensor, "*h q k"], window: int | None) -> Float[Tensor, 
 
 def _finite(bias: Tensor, dtype: torch.dtype) -> Tensor:
     """In `dtype`, with its lowest number where a sum of two hidings, or the cast, gave -inf."""
-    return bias.to(dtype).clamp_min(torch.finfo(dtype).min)
+    return bias.to(dtype).clamp_min(max(torch.finfo(bias.dtype).min, torch.finfo(dtype).min))
 
 
 def _as_bias(bias: Tensor, keys: int) -> Float[Tensor, "#b #h k k"]:

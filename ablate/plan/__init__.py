@@ -1,0 +1,44 @@
+"""Plans: a sweep becomes checked, matched, deduplicated trials and a manifest. No torch here.
+
+sweep.py      the typed `sweep:` section        factors.py   levels and their labels
+planning.py   the way from sweep to plan        exclude.py   combinations left out
+arms.py       inert, conflicting, double arms   effective.py what a run reads of its configuration
+sizing.py     equal steps, equal size           budget.py    one number of steps for all
+match.py      resizing to the baseline          canonical.py the form that config.yaml holds
+noise.py      spread of earlier studies         power.py     what can be detected
+manifest.py   manifest.json                     single.py    `ablate train` without a sweep
+"""
+
+from __future__ import annotations
+
+from ablate.plan.canonical import difference, flat, resolve
+from ablate.plan.effective import effective, effective_fingerprint, unread
+from ablate.plan.manifest import code_version, environment
+from ablate.plan.planning import plan_sweep
+from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_trial
+from ablate.plan.sizing import costs
+from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial, decide_hash
+from ablate.plan.sweep import DecideConfig, SweepConfig
+
+__all__ = [
+    "DEFAULT_STUDY",
+    "DecideConfig",
+    "Plan",
+    "PlannedArm",
+    "PlannedTrial",
+    "SingleTrial",
+    "SweepConfig",
+    "arm_name",
+    "code_version",
+    "costs",
+    "decide_hash",
+    "difference",
+    "effective",
+    "effective_fingerprint",
+    "environment",
+    "flat",
+    "plan_sweep",
+    "resolve",
+    "single_trial",
+    "unread",
+]

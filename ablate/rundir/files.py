@@ -11,7 +11,15 @@ from typing import Any
 
 from ablate.errors import StudyError
 
-__all__ = ["append_line", "fsync_dir", "read_json", "read_jsonl", "write_atomic", "write_json"]
+__all__ = [
+    "append_line",
+    "fsync_dir",
+    "last_row",
+    "read_json",
+    "read_jsonl",
+    "write_atomic",
+    "write_json",
+]
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -68,6 +76,25 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 return
             if isinstance(row, dict):
                 yield row
+
+
+def last_row(path: Path, window: int = 65536) -> dict[str, Any] | None:
+    """The last complete row of a log, looked for in its last `window` bytes."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - window))
+            tail = file.read()
+    except FileNotFoundError:
+        return None
+    for line in reversed(tail.split(b"\n")[:-1]):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            return row
+    return None
 
 
 def fsync_dir(path: Path) -> None:

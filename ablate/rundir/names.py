@@ -28,6 +28,9 @@ LEASE_SECONDS = 60.0
 or dead).
 """
 
+LOCK_SECONDS = 30.0
+"""A manifest is written within milliseconds; a lock so old is a dead owner's."""
+
 _CHECKPOINT = re.compile(r"step-(\d{6,})")
 
 

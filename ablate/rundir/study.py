@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ class StudyDir:
         return manifest
 
     @contextlib.contextmanager
-    def lock(self, timeout: float = 30.0) -> Iterator[None]:
+    def lock(self, timeout: float = 2 * names.LOCK_SECONDS) -> Iterator[None]:
         """Serialises writers of the manifest (O_EXCL, which NFS honours); a dead owner's lock
         expires.
         """
@@ -63,19 +64,13 @@ class StudyDir:
                 fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                 break
             except FileExistsError:
-                with contextlib.suppress(FileNotFoundError):
-                    if time.time() - path.stat().st_mtime > timeout:
-                        # Renaming first makes sure that only one waiter removes a dead owner's
-                        # lock.
-                        stale = path.with_name(f"{path.name}.{os.getpid()}")
-                        os.rename(path, stale)
-                        stale.unlink()
-                        continue
+                if _remove_stale(path, names.LOCK_SECONDS):
+                    continue
                 if time.monotonic() > deadline:
                     raise StudyError(
                         f"{path} is held by another process; delete it if none is left."
                     ) from None
-                time.sleep(0.05)
+                time.sleep(0.02)
         try:
             os.write(fd, str(os.getpid()).encode())
             os.close(fd)
@@ -94,6 +89,24 @@ class StudyDir:
     def trials(self) -> list[TrialDir]:
         """The trials that the manifest names, in its order."""
         return [self.trial(t["id"]) for t in self.manifest().get("trials", [])]
+
+
+def _remove_stale(path: Path, age: float) -> bool:
+    """Removes a lock that a dead owner left; True if it is worth trying again at once."""
+    try:
+        if time.time() - path.stat().st_mtime <= age:
+            return False
+        # Renaming first: of several waiters only one gets this file ...
+        aside = path.with_name(f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+        os.rename(path, aside)
+        if time.time() - aside.stat().st_mtime <= age:
+            # ... and this one is the lock that a quicker waiter has made meanwhile: put it back.
+            with contextlib.suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink()
+    except FileNotFoundError:
+        pass
+    return True
 
 
 def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:

@@ -46,7 +46,7 @@ def train(
     run.model.train()
     for step in range(start + 1, c.steps + 1):
         began = time.perf_counter()
-        seed_step(run.config.seed, step)
+        seed_step(run.config.seed, step, run.device)
         rate = run.set_rate(step)
         batch = to_tensors(run.next_batch(step), run.device)
 

@@ -22,8 +22,9 @@ from ablate.train.imports import is_import_path, load_object
 __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_groups"]
 
 Groups = list[dict[str, Any]]
+EMBEDDING_SLOTS = ("wte", "wpe", "position")
 NORM_SLOTS = ("attn_norm", "ff_norm", "q_norm", "k_norm", "ln_f", "emb_norm")
-"""Where norms stand in the model, so that a user's own norm class is recognised too."""
+"""Where these stand in the model, so that a user's own class in their place is recognised too."""
 
 
 def kind_of(model: nn.Module, name: str) -> str | None:
@@ -32,9 +33,9 @@ def kind_of(model: nn.Module, name: str) -> str | None:
     module = model.get_submodule(path)
     if leaf.endswith("bias"):
         return "bias"
-    if isinstance(module, nn.Embedding):
-        return "embedding"
     slot = path.rpartition(".")[2]
+    if isinstance(module, nn.Embedding) or slot in EMBEDDING_SLOTS:
+        return "embedding"
     if slot.endswith("norm") or slot in NORM_SLOTS or isinstance(module, nn.LayerNorm | nn.RMSNorm):
         return "norm"
     return "matrix" if isinstance(module, nn.Linear) and leaf == "weight" else None

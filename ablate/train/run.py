@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +26,8 @@ from ablate.train.precision import Precision
 from ablate.train.schedule import Rate, build_schedule
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
+
+log = logging.getLogger(__name__)
 
 STATEFUL = ("optimiser", "clip", "precision")
 """The parts of a run, besides the model, that carry something from one step to the next."""
@@ -111,7 +116,7 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         model_config=model_config,
         data=data,
         model=model,
-        forward=torch.compile(model) if c.compile else model,
+        forward=compiled(model, device) if c.compile else model,
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim),
@@ -125,6 +130,15 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
     )
 
 
+def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
+    """torch.compile; where a CPU has no C++ compiler, the model as it is, with a warning."""
+    compilers = [os.environ.get("CXX", "g++"), "g++", "clang++"]
+    if device.type == "cpu" and not any(shutil.which(name) for name in compilers):
+        log.warning("train.compile=true is ignored: there is no C++ compiler (install g++).")
+        return model
+    return torch.compile(model)
+
+
 def choose_device(name: str) -> torch.device:
     """Raises ConfigError for a GPU that is not there."""
     if name == "auto":
@@ -136,7 +150,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def seed_step(seed: int, step: int) -> None:
-    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn."""
+def seed_step(seed: int, step: int, device: torch.device) -> None:
+    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn.
+
+    torch.manual_seed does it for every kind of device that there is, in 400 us instead of 5.
+    """
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
-    torch.manual_seed(int.from_bytes(digest, "big") >> 1)
+    value = int.from_bytes(digest, "big") >> 1
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(value)
+    elif device.type == "mps":
+        torch.mps.manual_seed(value)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def variant(config, name: str) -> dict[str, Any]:
 
 def rows(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """Without the clock."""
-    clock = ("tokens_per_second", "attempt", "from")
+    clock = ("tokens_per_second",)
     return [
         {k: v for k, v in row.items() if k not in clock}
         for row in TrialDir(folder).stitched(name)
@@ -104,6 +106,25 @@ def test_killed_at_every_kind_of_point_it_equals_the_undisturbed_trial(
     assert timeless(summary) == timeless(expected)
 
 
+def test_killed_from_outside_at_any_time_it_equals_the_undisturbed_trial(config, trials, tmp_path):
+    settings = variant(config, "adamw, dropout")
+    settings["train"].update(steps=60, checkpoint_every=2, validate_every=7)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    began = time.monotonic()
+    trials.finish(whole, settings)
+    seconds = time.monotonic() - began
+    draw = random.Random(0)
+    ends = [trials.attempt(killed, settings, f"timer:{draw.uniform(0.1, 0.5) * seconds}")]
+    while ends[-1] != 0 and len(ends) < 8:
+        ends.append(trials.attempt(killed, settings, f"timer:{draw.uniform(0.1, 0.5) * seconds}"))
+    if ends[-1] != 0:
+        trials.finish(killed, settings)
+    assert -9 in ends
+    assert rows(killed) == rows(whole)
+    assert rows(killed, "events.jsonl") == rows(whole, "events.jsonl")
+    assert_same(final(killed), final(whole))
+
+
 def test_dropout_is_really_on(config, trials, tmp_path):
     """Otherwise the test above would not show that its random numbers continue."""
     losses = []
@@ -118,8 +139,6 @@ def test_a_finished_trial_run_again_gives_the_same_summary(config, trial):
     settings = variant(config, "adamw, dropout")
     trial.create(settings, STEPS)
     first = run_trial(trial.acquire(), settings)
-    trial.write_state(trial.state().replace(status="preempted"))
-    trial.newest_attempt()
     again = run_trial(reacquire(trial), settings)
     assert (again.status, again.step) == ("done", STEPS)
     assert again.summary == first.summary
@@ -127,7 +146,7 @@ def test_a_finished_trial_run_again_gives_the_same_summary(config, trial):
 
 def reacquire(trial: TrialDir):
     """A new attempt of a trial whose last one was run by this very process."""
-    trial.write_state(trial.state().replace(status="done"))
+    trial.newest_attempt().release(trial.state().replace(status="preempted"))
     return trial.acquire()
 
 

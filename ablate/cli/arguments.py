@@ -1,0 +1,59 @@
+"""Command-line flags beside Hydra's overrides."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ablate.config.typed import closest
+from ablate.errors import AblateError
+
+__all__ = ["Parser", "reading_parser", "take_runs_dir"]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, whose mistakes are one paragraph with a suggestion instead of the whole usage."""
+
+    def __init__(self, verb: str, *, description: str, examples: str = "", **more: Any) -> None:
+        super().__init__(
+            prog=f"ablate {verb}",
+            description=description,
+            epilog=f"examples:\n{examples}" if examples else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **more,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise AblateError(f"{message}. `{self.prog} --help` shows what there is.")
+
+    def read(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Flags and words in any order; whatever looks like an unknown flag is refused."""
+        known, rest = self.parse_known_intermixed_args(list(argv))
+        if rest:
+            options = [o for action in self._actions for o in action.option_strings]
+            hint = closest(rest[0].partition("=")[0], options)
+            raise AblateError(f"{rest[0]} is not an option of `{self.prog}`. {hint}")
+        return known
+
+
+def reading_parser(verb: str, *, description: str, examples: str) -> Parser:
+    """For verbs that read studies: `--json` and `--runs-dir`."""
+    parser = Parser(verb, description=description, examples=examples)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--runs-dir", default="runs", help="where studies lie (or runs_dir=...)")
+    return parser
+
+
+def take_runs_dir(options: argparse.Namespace, words: Sequence[str]) -> list[str]:
+    """`runs_dir=...` among the words counts as --runs-dir; the other words are returned."""
+    left = []
+    for word in words:
+        if word.startswith("runs_dir="):
+            options.runs_dir = word.partition("=")[2]
+        elif "=" in word and "/" not in word:
+            raise AblateError(f"{word} has no meaning here. {closest(word, ['runs_dir=runs'])}")
+        else:
+            left.append(word)
+    return left

@@ -1,0 +1,47 @@
+"""`ablate data prepare`: downloads and tokenises ahead of training, on a login node for example."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ablate.cli.arguments import Parser
+from ablate.errors import AblateError
+
+__all__ = ["main"]
+
+EXAMPLES = """\
+  ablate data prepare                       the default corpus
+  ablate data prepare data=asv
+  ablate data prepare data.path=my_texts/ data.tokenizer=bpe
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = Parser("data", description=__doc__ or "", examples=EXAMPLES)
+    parser.add_argument("action", nargs="?", help="prepare")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.read(argv)
+    if options.action != "prepare":
+        raise AblateError("write `ablate data prepare KEY=VALUE ...`.")
+    from ablate.config.compose import Composer
+    from ablate.launch.preflight import check_data
+    from ablate.plan import resolve
+
+    config = resolve(Composer().compose(options.overrides))
+    data = check_data(config, progress=True)
+    facts = {
+        "data": {k: v for k, v in config["data"].items() if v is not None},
+        "vocab_size": data.vocab_size,
+        "eos_token_id": data.eos_token_id,
+        "fingerprint": data.fingerprint,
+    }
+    if options.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        print(
+            f"The data are ready: vocabulary {data.vocab_size}, "
+            f"fingerprint {data.fingerprint[:16]}."
+        )
+    return 0

@@ -1,0 +1,77 @@
+"""What a user sees when something goes wrong: one paragraph and an exit code, no bare traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+
+from ablate.errors import AblateError
+
+__all__ = ["DEFECT", "INTERRUPTED", "guarded"]
+
+DEFECT, INTERRUPTED, BROKEN_PIPE = 3, 130, 141
+
+OF_THE_MACHINE = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
+"""System errors that the user can put right: they name a file and are no defect of ours."""
+
+
+def guarded(name: str, action: Callable[[], int]) -> int:
+    """`action()`'s exit code; `ABLATE_DEBUG=1` lets exceptions through."""
+    if os.environ.get("ABLATE_DEBUG") == "1":
+        return action()
+    try:
+        return action()
+    except SystemExit as end:  # argparse
+        if isinstance(end.code, str):
+            _say(name, end.code)
+            return 2
+        return int(end.code or 0)
+    except AblateError as error:
+        _say(name, str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say(name, "interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has had enough (`ablate list | head`). Python would complain again at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        if error.errno in OF_THE_MACHINE:
+            _say(name, f"{error.filename or 'the system'}: {error.strerror}.")
+            return 2
+        return _defect(name, error)
+    except Exception as error:
+        return _defect(name, error)
+
+
+def _defect(name: str, error: BaseException) -> int:
+    handle, path = tempfile.mkstemp(prefix="ablate-", suffix=".log", text=True)
+    with os.fdopen(handle, "w") as file:
+        file.write("".join(traceback.format_exception(error)))
+    last = traceback.format_exception_only(error)[-1].strip()
+    _say(
+        name,
+        f"this should not have happened: {last} The traceback is in {path}; please report it. "
+        "(ABLATE_DEBUG=1 shows it here.)",
+    )
+    return DEFECT
+
+
+def _say(name: str, message: str) -> None:
+    paragraph = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    print(f"{name}: {paragraph}", file=sys.stderr)

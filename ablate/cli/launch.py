@@ -1,0 +1,151 @@
+"""`ablate launch sweep=NAME ...`: freezes the study and runs what is missing, here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ablate.cli.arguments import Parser
+from ablate.cli.failures import INTERRUPTED
+from ablate.cli.overview import counts_of, trials_of
+from ablate.cli.status import counts_line
+from ablate.errors import ConfigError
+from ablate.rundir import ENDED, StudyDir
+
+if TYPE_CHECKING:
+    from ablate.plan import Plan
+
+__all__ = ["main"]
+
+DESCRIPTION = """\
+Freezes the sweep as a study and runs every trial that has not ended, several at once.
+Stop it with Ctrl-C, kill it, launch it again as often as you like: what is finished stays, what was
+interrupted goes on from its checkpoint, and nothing is run twice. Trials that failed are run again
+with --retry-failed only. Exit code 1 means that some trial failed; a diverged trial is a result,
+and no failure."""
+
+EXAMPLES = """\
+  ablate launch sweep=hello                       the demo
+  ablate launch sweep=hello --dry-run             what would run
+  ablate launch sweep=hello cluster.workers=4     so many trials at once
+  ablate launch sweep=hello study=hello-2 sweep.seeds=6
+  ablate launch sweep=hello --retry-failed
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 all ended, 1 some failed, 2 a wrong request, 130 interrupted (launch again to go on)."""
+    options = _parser().read(argv)
+    from ablate.launch.freeze import study_of
+    from ablate.plan import plan_sweep
+
+    plan = plan_sweep(options.overrides)
+    _refuse_force(plan)
+    again = ("failed", "cancelled") if options.retry_failed else ()
+    if options.dry_run:
+        _show_dry_run(plan, study_of(plan), again)
+        return 0
+    study, stopped = _run(plan, again)
+    counts = counts_of(trials_of(study, study.manifest()))
+    return _conclude(study, counts, stopped)
+
+
+def _run(plan: Plan, again: Sequence[str]) -> tuple[StudyDir, str | None]:
+    from ablate.cli.watching import watcher_of
+    from ablate.launch.freeze import freeze, study_of
+    from ablate.launch.local import run_missing, workers_for
+    from ablate.launch.pool import Pool
+    from ablate.launch.preflight import check_data
+
+    config = plan.trials[0].config
+    known = study_of(plan)
+    if known.exists():
+        study = freeze(plan)  # refuses another plan at once
+        if not _missing(study, again):
+            return study, None
+    with Pool() as pool:
+        # Torch is imported over there while the data are prepared here.
+        checked: list[Any] = []
+        for arm in plan.arms:
+            if arm.config["data"] not in checked:
+                checked.append(arm.config["data"])
+                check_data(arm.config, progress=True)
+        pool.check([arm.config for arm in plan.arms])
+        study = freeze(plan)
+        gpus = range(pool.gpus()) if config["train"]["device"] in ("auto", "cuda") else ()
+        workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], len(gpus))
+        trials = study.trials()
+        missing = _missing(study, again)
+        workers = max(1, min(workers, len(missing)))
+        with watcher_of(study, len(trials), len(missing), workers) as watcher:
+            stopped = run_missing(
+                trials, pool, workers=workers, gpus=gpus, again=again, watcher=watcher
+            )
+    return study, stopped
+
+
+def _missing(study: StudyDir, again: Sequence[str]) -> list[str]:
+    states = {t.id: t.live_state().status for t in study.trials()}
+    return [id for id, status in states.items() if status not in ENDED or status in again]
+
+
+def _conclude(study: StudyDir, counts: dict[str, int], stopped: str | None) -> int:
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    say(f"{study.name}: {counts_line(counts)}.")
+    left = counts["pending"] + counts["preempted"] + counts["running"]
+    if counts["failed"]:
+        say(f"What failed: ablate logs {study.name}.")
+        say("To run it again: the same launch with --retry-failed.")
+    if left:
+        say("To go on: the same launch again.")
+    else:
+        say(f"The verdicts: ablate report {study.name}")
+    if stopped:
+        return 143 if "SIGTERM" in stopped else INTERRUPTED
+    return 1 if counts["failed"] or counts["cancelled"] or left else 0
+
+
+def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
+    from ablate.launch.freeze import differences
+    from ablate.launch.local import workers_for
+
+    states = {}
+    if study.exists():
+        found = differences(study.manifest(), plan.manifest())
+        if found:
+            print(f"Would be refused, {study.name} is frozen otherwise: {'; '.join(found)}.")
+        states = {t.id: t.live_state() for t in study.trials()}
+    run = 0
+    for planned in plan.trials:
+        state = states.get(planned.id)
+        status = state.status if state else "new"
+        runs = status not in ENDED or status in again
+        run += runs
+        print(f"{'run ' if runs else 'skip'}  {status:<10}{planned.id}")
+    config = plan.trials[0].config
+    workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], 0)
+    print(
+        f"{run} of {len(plan.trials)} trials would run, {workers} at once on the CPU. "
+        "Nothing was written."
+    )
+
+
+def _refuse_force(plan: Plan) -> None:
+    if plan.trials[0].config["force"]:
+        remedy = "Launch another study (study=NAME), or force single trials with `ablate train`"
+        raise ConfigError("force", True, "would repeat every finished trial of the study", remedy)
+
+
+def _parser() -> Parser:
+    parser = Parser("launch", description=DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="sweep=NAME and Hydra overrides"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would run, and write nothing"
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="run failed trials again")
+    return parser

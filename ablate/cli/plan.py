@@ -1,0 +1,69 @@
+"""`ablate plan sweep=NAME ...`: the arms of a sweep before anything runs. Writes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from ablate.cli.arguments import Parser
+from ablate.plan import Plan, plan_sweep
+
+__all__ = ["main"]
+
+DESCRIPTION = """\
+Shows the arms of a sweep with their differences, parameters, FLOPs, tokens, cost and the smallest
+effect that the sweep can detect. Refuses arms that are illegal, inert, in conflict or the same.
+Writes nothing."""
+
+EXAMPLES = """\
+  ablate plan sweep=hello                          the demo
+  ablate plan sweep=hello sweep.seeds=6            more seeds
+  ablate plan sweep=positions size=small           another size
+  ablate plan sweep=hello --check                  also builds every arm: each toggle acts
+  ablate plan sweep=hello --json                   for scripts
+"""
+
+
+def parser() -> Parser:
+    made = Parser("plan", description=DESCRIPTION, examples=EXAMPLES)
+    made.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides, sweep=NAME among them"
+    )
+    made.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    made.add_argument(
+        "--check",
+        action="store_true",
+        help="build every arm (on the meta device, and small) and prove that each toggle changes "
+        "the function or the training",
+    )
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 for a sound plan; errors are raised as AblateError (exit code 2)."""
+    options = parser().read(argv)
+    plan = plan_sweep(options.overrides)
+    checks = None
+    if options.check:
+        from ablate.cli.check import check  # imports torch
+
+        checks = check(plan)
+    if options.json:
+        shown = plan.to_json()
+        if checks is not None:
+            shown["checks"] = [result.to_json() for result in checks]
+        json.dump(shown, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return 0
+    _print(plan, checks)
+    return 0
+
+
+def _print(plan: Plan, checks: list | None) -> None:  # type: ignore[type-arg]
+    from ablate.cli.plan_view import check_view, console, plan_view
+
+    out = console()
+    out.print(plan_view(plan, out.width))
+    if checks is not None:
+        out.print(check_view(checks, out.width))

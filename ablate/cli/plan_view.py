@@ -1,0 +1,151 @@
+"""How a plan looks in a terminal: a table where there is room, a list where there is not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ablate.errors import show
+from ablate.plan import Plan, PlannedArm
+
+__all__ = ["amount", "check_view", "console", "plan_view"]
+
+NARROW = 100
+"""Below so many columns an arm is a paragraph, not a row."""
+PIPE_WIDTH = 160
+
+
+def console() -> Console:
+    """Standard output; into a pipe plain text of a fixed width, so that nothing is lost."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(width=PIPE_WIDTH, highlight=False, color_system=None, force_terminal=False)
+
+
+def amount(value: float) -> str:
+    """1234567 as 1.23M; FLOPs and tokens need no more digits."""
+    for size, suffix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:g}"
+
+
+def plan_view(plan: Plan, width: int) -> RenderableType:
+    parts: list[RenderableType] = [_head(plan), Text("")]
+    parts.append(_table(plan) if width >= NARROW else _list(plan))
+    parts.append(Text(""))
+    parts += [Text(line) for line in _foot(plan)]
+    return Group(*parts)
+
+
+def _head(plan: Plan) -> Text:
+    head = Text()
+    head.append(plan.study, style="bold")
+    head.append(f"  {plan.question}\n")
+    design = f"{plan.design} over " + ", ".join(plan.factors)
+    head.append(f"{design}; baseline: {' '.join(plan.base) or 'the defaults'}", style="dim")
+    return head
+
+
+def _table(plan: Plan) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("arm", style="bold", no_wrap=True, overflow="fold")
+    table.add_column("against", overflow="fold")
+    table.add_column("differs in", overflow="fold", ratio=1)
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("FLOPs/token", justify="right", no_wrap=True)
+    if any(arm.resized for arm in plan.arms):
+        table.add_column("resized", overflow="fold")
+    table.add_column("trials", justify="right", no_wrap=True)
+    table.add_column("tokens", justify="right", no_wrap=True)
+    counts = _counts(plan)
+    for arm in plan.arms:
+        row: list[RenderableType] = [
+            Text(arm.name),
+            Text(arm.reference or "–"),
+            Text(_differences(arm)),
+            f"{arm.parameters:,}",
+            amount(arm.flops_per_token),
+        ]
+        if any(other.resized for other in plan.arms):
+            row.append(Text(_pairs(arm.resized) or "–"))
+        table.add_row(*row, str(counts[arm.name]), amount(counts[arm.name] * plan.tokens))
+    return table
+
+
+def _list(plan: Plan) -> RenderableType:
+    counts = _counts(plan)
+    text = Text()
+    for arm in plan.arms:
+        text.append(arm.name, style="bold")
+        text.append(f" against {arm.reference}\n" if arm.reference else "\n")
+        if arm.reference:
+            text.append(f"  {_differences(arm)}\n")
+        text.append(f"  {arm.parameters:,} parameters, {amount(arm.flops_per_token)} FLOPs/token, ")
+        text.append(f"{counts[arm.name]} trials, {amount(counts[arm.name] * plan.tokens)} tokens\n")
+        if arm.resized:
+            text.append(f"  resized: {_pairs(arm.resized)}\n")
+    text.rstrip()
+    return text
+
+
+def _counts(plan: Plan) -> dict[str, int]:
+    counts = dict.fromkeys((arm.name for arm in plan.arms), 0)
+    for trial in plan.trials:
+        counts[trial.arm] += 1
+    return counts
+
+
+def _differences(arm: PlannedArm) -> str:
+    if arm.reference is None:
+        return "(the baseline)"
+    change = {k: v for k, v in arm.change.items() if k not in arm.resized}
+    lines = [_pairs(change) or "(only resized)"]
+    return "; ".join([*lines, *arm.replaces])
+
+
+def _pairs(fields: dict[str, list[Any]]) -> str:
+    return ", ".join(
+        f"{name.removeprefix('model.')} {show(old)}→{show(new)}"
+        for name, (old, new) in fields.items()
+    )
+
+
+def _foot(plan: Plan) -> list[str]:
+    lines = [
+        f"{len(plan.arms)} arms, {len(plan.trials)} trials of {plan.steps:,} steps "
+        f"({amount(plan.tokens)} tokens): {amount(plan.total_tokens)} tokens, "
+        f"{amount(plan.total_flops)}FLOPs in all."
+    ]
+    for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
+        names = ", ".join(arm.name for arm in plan.arms if arm.paired == paired)
+        lines.append(f"Paired with its reference after resizing, {names}: {paired}.")
+    rule = plan.decide
+    metric = rule["metric"]
+    lines.append(
+        f"Decided on {metric}, smallest effect of interest {rule['smallest_effect']:g}, "
+        f"alpha {rule['alpha']:g}, {rule['correction']}."
+    )
+    if plan.smallest_detectable_effect is None:
+        lines.append(f"Smallest detectable effect: unknown ({plan.undetectable}).")
+    else:
+        lines.append(
+            f"Smallest detectable effect at 80 % power: {plan.smallest_detectable_effect:.2g} "
+            f"{metric} (noise sd {plan.noise.sd:.2g} from {plan.noise.source})."
+        )
+    if plan.seeds_needed is not None:
+        lines.append(f"Seeds needed for the effect of interest: {plan.seeds_needed}.")
+    return lines + [f"Note: {note}" for note in plan.notes]
+
+
+def check_view(results: Sequence[Any], width: int) -> RenderableType:
+    """The proofs of `--check`, one line for each arm."""
+    lines = [Text(""), Text("Checked by building:", style="bold")]
+    lines += [Text(f"  {result.arm}: {result.proof}") for result in results]
+    return Group(*lines)

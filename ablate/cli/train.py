@@ -1,0 +1,132 @@
+"""`ablate train ...`: one trial in this process, recorded in a study. With -m, a plain Hydra
+multirun.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ablate.cli.arguments import Parser
+from ablate.cli.failures import INTERRUPTED
+from ablate.cli.progress import progress_of_trial
+from ablate.errors import DivergedError, TrialError
+from ablate.rundir import State, TrialDir
+
+__all__ = ["main", "run_single"]
+
+EXAMPLES = """\
+  ablate train size=tiny                             a small model on the King James Bible
+  ablate train size=tiny position=rope seed=1        another arm; it joins the same study
+  ablate train size=tiny train.steps=500 study=try   a study of its own
+  ablate train data.path=my_texts/                   your own text
+  ablate train -m size=tiny position=rope,alibi seed=0,1    a Hydra multirun, recorded as a study
+  ablate report train                                what came out of it
+"""
+
+TERMINATED = 143
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 done, 1 failed or diverged, 2 a wrong request, 130 interrupted (the same command
+    continues).
+    """
+    options = _parser().read(argv)
+    if options.multirun:
+        from ablate.cli.multirun import run_multirun
+
+        return run_multirun(options.overrides)
+    trial, state = run_single(options.overrides)
+    print(_story(trial, state))
+    if state.status == "failed":
+        raise TrialError(failure(trial, state))
+    if state.status == "preempted":
+        print(f"ablate train: {state.reason}; the same command continues it.", file=sys.stderr)
+        return TERMINATED if "SIGTERM" in (state.reason or "") else INTERRUPTED
+    return DivergedError.exit_code if state.status == "diverged" else 0
+
+
+def run_single(overrides: Sequence[str], *, common: Sequence[str] = ()) -> tuple[TrialDir, State]:
+    """Runs, continues or (where it is finished) only returns the trial that the overrides name.
+
+    Args:
+        overrides: Hydra's grammar.
+        common: overrides that every trial of a multirun has; they do not make an arm.
+
+    Raises:
+        AblateError: before anything is written, where the request is wrong.
+    """
+    from ablate.launch.preflight import check_data, check_training
+    from ablate.launch.singles import record_single
+    from ablate.plan import single_trial
+
+    single = single_trial(overrides, common=common)
+    config: dict[str, Any] = single.trial.config
+    check_data(config, progress=True)
+    check_training(config)
+    trial = record_single(single)
+    if config["force"]:
+        trial.set_aside()
+    state = trial.live_state()
+    if state.status in ("done", "diverged"):
+        print(f"{trial.id} is finished; force=true runs it afresh.", file=sys.stderr)
+        return trial, state
+
+    from ablate.launch.job import run_job
+
+    with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
+        state = run_job(trial, again=("failed", "cancelled"), on_row=progress.see)
+    return trial, state
+
+
+def _story(trial: TrialDir, state: State) -> str:
+    lines = [f"{trial.id}: {state.status} at step {state.step} of {state.steps}"]
+    if state.reason and state.status == "diverged":
+        lines[0] += f" ({state.reason})"
+    summary = trial.summary() or {}
+    shown = [
+        k
+        for k in ("val/bpb", "val/loss", "train/loss", "tokens_per_second", "parameters")
+        if k in summary
+    ]
+    lines += [f"  {key:<18}{_figure(summary[key])}" for key in shown]
+    lines.append(f"  {'files':<18}{trial.path}")
+    return "\n".join(lines)
+
+
+def _figure(value: Any) -> str:
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.0f}"
+        if value >= 1000
+        else f"{value:.4f}"
+    )
+
+
+def failure(trial: TrialDir, state: State) -> str:
+    """One sentence with the reason and where the traceback is."""
+    newest = trial.newest_attempt()
+    log = newest.log_path if newest else trial.path
+    reason = (state.reason or "").rstrip(".")
+    return (
+        f"trial {trial.id} failed at step {state.step} ({state.outcome}): {reason}. "
+        f"The traceback is in {log}."
+    )
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "train",
+        description="Trains one configuration. Stopped anywhere, the same command goes on from\n"
+        "there, bit for bit; a finished trial is shown, not repeated (force=true starts afresh).",
+        examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides: groups and values"
+    )
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="a Hydra multirun over a=1,2,..."
+    )
+    return parser

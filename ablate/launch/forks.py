@@ -1,0 +1,205 @@
+"""The warm process: it imports torch once, never runs an operation, and forks a child per trial.
+
+    python -m ablate.launch.forks MODULE:FUNCTION
+
+One JSON object a line. On standard input {"do": "run", "trial": PATH, "again": [...], "gpu": N},
+{"do": "check", "configs": [...]} and {"do": "stop"}; the end of input is a stop too, so nothing
+outlives a launcher that was killed. On standard output {"event": "ready", "gpus": N},
+{"event": "checked", "error": TEXT} and {"event": "ended", "trial": PATH, "code": N}.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ablate.errors import AblateError, TrialEndedError, TrialHeldError
+from ablate.launch.job import FencedOffError, run_job
+from ablate.rundir import TrialDir
+
+__all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
+
+RAN, CRASHED, HELD, ENDED_ALREADY, FENCED_OFF = 0, 1, 4, 5, 6
+"""How a child exits; how the trial ended stands in its state."""
+
+
+def serve(runner: str) -> None:
+    """Answers requests until the input ends and the last child is gone."""
+    replies = os.dup(1)
+    os.dup2(2, 1)  # what an import prints must not mix with the replies
+    server = Server(replies, _load(runner))
+    server.reply(event="ready", gpus=_count_gpus())
+    gc.collect()
+    gc.freeze()  # children share these pages
+    server.loop()
+
+
+class Server:
+    def __init__(self, replies: int, run: Callable[..., Any]) -> None:
+        self._replies, self._run = replies, run
+        self._children: dict[int, str] = {}
+        self._input, self._open = b"", True
+        self._wake, wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        signal.signal(signal.SIGINT, lambda *_: self.stop())
+
+    def reply(self, **event: Any) -> None:
+        try:
+            os.write(self._replies, (json.dumps(event) + "\n").encode())
+        except BrokenPipeError:
+            self._open = False
+
+    def loop(self) -> None:
+        while self._open or self._children:
+            ready, _, _ = select.select([0] * self._open + [self._wake], [], [], 1.0)
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            if 0 in ready:
+                self._read()
+            self._reap()
+
+    def stop(self) -> None:
+        for pid in list(self._children):
+            os.kill(pid, signal.SIGTERM)
+
+    def _read(self) -> None:
+        piece = os.read(0, 1 << 20)
+        if not piece:
+            self._open = False
+            self.stop()
+            return
+        *lines, self._input = (self._input + piece).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if request["do"] == "run":
+                self._start(request)
+            elif request["do"] == "check":
+                self.reply(event="checked", error=_check(request["configs"]))
+            else:
+                self.stop()
+
+    def _start(self, request: dict[str, Any]) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_child(self._replies)
+            _exit_with(lambda: _run_trial(request, parent, self._run))
+        self._children[pid] = request["trial"]
+
+    def _reap(self) -> None:
+        for pid in list(self._children):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                code = os.waitstatus_to_exitcode(status)
+                self.reply(event="ended", trial=self._children.pop(pid), code=code)
+
+
+def _run_trial(request: dict[str, Any], parent: int, run: Callable[..., Any]) -> int:
+    if request.get("gpu") is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpu(request["gpu"], os.environ)
+    try:
+        run_job(
+            TrialDir(Path(request["trial"])),
+            again=request["again"],
+            parent=parent,
+            own_streams=True,
+            run=run,
+        )
+    except TrialHeldError:
+        return HELD
+    except TrialEndedError:
+        return ENDED_ALREADY
+    except FencedOffError:
+        return FENCED_OFF
+    return RAN
+
+
+def visible_gpu(number: int, environment: Mapping[str, str]) -> str:
+    """The name of the `number`-th GPU among those that this process may see."""
+    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return visible[number] if number < len(visible) else str(number)
+
+
+def _check(configs: list[dict[str, Any]]) -> str | None:
+    """Why a trial could not train, found in a child (this process must stay as it is)."""
+    from ablate.launch.preflight import check_training
+
+    def check() -> int:
+        try:
+            for config in configs:
+                check_training(config)
+        except AblateError as error:
+            os.write(answer, str(error).encode())
+        return 0
+
+    question, answer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become_child(question)
+        _exit_with(check)
+    os.close(answer)
+    with os.fdopen(question, "rb") as file:
+        text = file.read().decode()
+    _, status = os.waitpid(pid, 0)
+    return text or ("the check itself failed" if status else None)
+
+
+def _count_gpus() -> int:
+    """Asked in a child: counting may initialise CUDA, and then no child could use it."""
+    if "torch" not in sys.modules:
+        return 0
+    pid = os.fork()
+    if pid == 0:
+        import torch
+
+        _exit_with(lambda: min(torch.cuda.device_count(), 200))
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return max(code, 0)
+
+
+def _become_child(close: int) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.close(close)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def _exit_with(action: Callable[[], int]) -> None:
+    """Never returns: what the parent would have done next is none of the child's business."""
+    code = CRASHED
+    try:
+        code = action()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _load(runner: str) -> Callable[..., Any]:
+    module, _, name = runner.partition(":")
+    importlib.import_module("pyarrow.parquet")
+    return getattr(importlib.import_module(module), name)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,78 @@
+"""Plan to disk: the manifest and every trial's configuration, written once and never edited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ablate.errors import StudyError, show
+from ablate.plan import Plan
+from ablate.rundir import StudyDir
+
+__all__ = ["differences", "freeze", "study_of"]
+
+SCALARS = ("question", "design", "baseline", "match", "budget", "decide")
+"""Keys of the manifest that a plan must repeat to mean the same study, beside arms and trials."""
+
+
+def study_of(plan: Plan) -> StudyDir:
+    return StudyDir(Path(plan.runs_dir) / plan.study)
+
+
+def freeze(plan: Plan) -> StudyDir:
+    """Writes what is missing; the same plan again changes nothing.
+
+    Raises:
+        StudyError: where a study of this name was frozen from another plan, with what differs.
+    """
+    study, manifest = study_of(plan), plan.manifest()
+    _refuse_another(study, manifest)
+    study.path.mkdir(parents=True, exist_ok=True)
+    for planned in plan.trials:
+        study.trial(planned.id).create(planned.config, planned.config["train"]["steps"])
+    with study.lock():
+        _refuse_another(study, manifest)
+        if not study.exists():
+            study.write_manifest(manifest)
+    return study
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What two manifests disagree about, in words; empty where they are the same study."""
+    found = [
+        f"{key} was {_brief(old.get(key))} and is now {_brief(new.get(key))}"
+        for key in SCALARS
+        if old.get(key) != new.get(key)
+    ]
+    arms, arms_now = ({a["name"] for a in m.get("arms", [])} for m in (old, new))
+    found += [f"arm {name} is new" for name in sorted(arms_now - arms)]
+    found += [f"arm {name} is gone" for name in sorted(arms - arms_now)]
+    ids, ids_now = ({t["id"] for t in m.get("trials", [])} for m in (old, new))
+    shared = [t for t in new.get("trials", []) if t["arm"] in arms]
+    added = [t["id"] for t in shared if t["id"] not in ids]
+    gone = [
+        t["id"] for t in old.get("trials", []) if t["arm"] in arms_now and t["id"] not in ids_now
+    ]
+    if added:
+        found.append(f"{len(added)} trials are new or of another configuration ({added[0]})")
+    if gone:
+        found.append(f"{len(gone)} trials are gone ({gone[0]})")
+    return found
+
+
+def _refuse_another(study: StudyDir, manifest: dict[str, Any]) -> None:
+    if not study.exists():
+        return
+    found = differences(study.manifest(), manifest)
+    if found:
+        more = f" (and {len(found) - 4} more)" if len(found) > 4 else ""
+        raise StudyError(
+            f"The study {study.name} is frozen, and this plan differs from it: "
+            f"{'; '.join(found[:4])}{more}. Give the new plan another name: "
+            f"study={study.name}-2"
+        )
+
+
+def _brief(value: Any) -> str:
+    text = show(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,234 @@
+"""What runs one trial, wherever it runs: lease, heartbeat, signals, log, outcome, record.
+
+The training itself is `ablate.train.run_trial`; it knows nothing of states and signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
+
+from ablate.config.fingerprint import fingerprint
+from ablate.errors import StudyError
+from ablate.launch.outcome import classify, reason_of
+from ablate.launch.stitch import stitch
+from ablate.launch.stop import Stop
+from ablate.rundir import Attempt, State, TrialDir, write_json
+from ablate.track import Tracking
+
+__all__ = ["FencedOffError", "Ran", "run_job"]
+
+log = logging.getLogger("ablate")
+
+BEAT_SECONDS = 2.0
+"""The lease and state.json are renewed this often."""
+
+
+class Ran(Protocol):
+    """What `ablate.train.run_trial` returns."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def summary(self) -> dict[str, Any]: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+class FencedOffError(Exception):
+    """A newer attempt runs this trial, so this one must not go on."""
+
+
+def run_job(
+    trial: TrialDir,
+    *,
+    again: Collection[str] = (),
+    job_id: str | None = None,
+    parent: int | None = None,
+    own_streams: bool = False,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
+    run: Callable[..., Ran] | None = None,
+) -> State:
+    """Runs the trial as its next attempt, to its end or until it is told to stop.
+
+    Args:
+        trial: written by `TrialDir.create`.
+        again: ended statuses that are to be run again, such as "failed".
+        job_id: the scheduler's number.
+        parent: a process whose death stops the trial.
+        own_streams: whether standard output and error go to the attempt's log from now on
+            (a worker's), or stay as they are.
+        on_row: sees every row of metrics.
+        run: in place of `ablate.train.run_trial`, for tests.
+
+    Returns:
+        The state as it was left: done, diverged, failed or preempted.
+
+    Raises:
+        TrialHeldError, TrialEndedError: where there is nothing for us to run.
+        FencedOffError: where a newer attempt took over; nothing was written outside our folder.
+    """
+    stop = Stop(parent)
+    with stop.listening():
+        attempt = trial.acquire(again=again, job_id=job_id)
+        tracking, status = Tracking(attempt), "fenced_off"
+        with logged(attempt, own_streams):
+            try:
+                with Heartbeat(attempt) as heart:
+                    end = _outcome(attempt, heart, stop, tracking, on_row, run)
+                stop.finishing = True
+                state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
+                if not attempt.release(state):
+                    raise FencedOffError(f"Attempt {attempt.number} of {trial.id} was fenced off.")
+                status = state.status
+            finally:
+                tracking.finish(status)
+    return trial.state()
+
+
+def _outcome(
+    attempt: Attempt,
+    heart: Heartbeat,
+    stop: Stop,
+    tracking: Tracking,
+    on_row: Callable[[dict[str, Any]], None] | None,
+    run: Callable[..., Ran] | None,
+) -> dict[str, Any]:
+    """The fields of the state that say how the attempt ended; the record is written by then."""
+
+    def should_stop() -> str | None:
+        stop.stepping = True
+        if heart.fenced_off:
+            raise FencedOffError
+        return stop.asked()
+
+    def see(row: dict[str, Any]) -> None:
+        heart.step = row["step"]
+        if on_row is not None:
+            on_row(row)
+
+    try:
+        config = _checked_config(attempt.trial)
+        heart.state = heart.state.replace(steps=config["train"]["steps"])
+        tracking.start(config)
+        result = (run or _run_trial())(attempt, config, should_stop=should_stop, on_row=see)
+        stop.finishing = True
+        if not attempt.is_current():
+            raise FencedOffError
+        if result.status != "done":
+            return _ended("preempted", "preempted", result.reason, result.step)
+        stitch(attempt.trial)
+        write_json(attempt.trial.summary_path, result.summary)
+        return _ended("done", "done", None, result.step)
+    except FencedOffError:
+        log.warning("A newer attempt runs this trial; this one stops.")
+        raise
+    except KeyboardInterrupt:
+        stop.finishing = True
+        reason = stop.reason or "interrupted"
+        return _ended("preempted", "preempted", f"{reason}, before it could save", None)
+    except Exception as error:
+        stop.finishing = True
+        outcome = classify(error)
+        log.error("%s\n%s", reason_of(error), traceback.format_exc())
+        with contextlib.suppress(Exception):  # a full disk must not hide why the trial failed
+            if attempt.is_current():
+                stitch(attempt.trial)
+        status = "diverged" if outcome == "diverged" else "failed"
+        return _ended(status, outcome, reason_of(error), getattr(error, "step", None))
+
+
+def _ended(status: str, outcome: str, reason: str | None, step: int | None) -> dict[str, Any]:
+    end: dict[str, Any] = {"status": status, "outcome": outcome, "reason": reason}
+    return end if step is None else {**end, "step": step}
+
+
+def _run_trial() -> Callable[..., Ran]:
+    from ablate.train import run_trial
+
+    return run_trial
+
+
+def _checked_config(trial: TrialDir) -> dict[str, Any]:
+    """What was frozen is what runs: config.yaml must still have the fingerprint of the trial's
+    name.
+    """
+    config = trial.config()
+    if not trial.id.endswith(fingerprint(config)[:8]):
+        raise StudyError(
+            f"{trial.path / 'config.yaml'} was changed after the trial was made (its fingerprint "
+            f"is {fingerprint(config)[:8]} now). Undo the change; another configuration is "
+            "another trial."
+        )
+    return config
+
+
+class Heartbeat:
+    """A thread that renews the lease and state.json while the attempt runs, and sees when it is
+    fenced off.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.state = attempt.trial.state()
+        newest = attempt.trial.latest_row()
+        self.step = int(newest["step"]) if newest else 0
+        self.fenced_off = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.state = self.state.replace(step=self.step)
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            # A moment's trouble with the disk is no reason to stop; the lease outlives many beats.
+            with contextlib.suppress(OSError):
+                if not self.attempt.is_current():
+                    self.fenced_off = True
+                    return
+                self.attempt.heartbeat()
+                self.attempt.release(self.state.replace(step=self.step, heartbeat=time.time()))
+
+
+@contextlib.contextmanager
+def logged(attempt: Attempt, own_streams: bool) -> Iterator[None]:
+    """What Python logs and warns goes to the attempt's log; with `own_streams`, so does all else
+    that is printed.
+    """
+    handler: logging.Handler
+    if own_streams:
+        fd = os.open(attempt.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        os.close(fd)
+        handler = logging.StreamHandler()
+    else:
+        handler = logging.FileHandler(attempt.log_path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(min(level, logging.INFO))
+    logging.captureWarnings(True)
+    try:
+        log.info("attempt %s of %s, process %s", attempt.number, attempt.trial.id, os.getpid())
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
+        root.setLevel(level)
+        handler.close()

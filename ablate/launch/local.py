@@ -1,0 +1,176 @@
+"""A study on this machine: what is missing runs in several processes, and nothing runs twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ablate.launch.forks import CRASHED, HELD
+from ablate.launch.pool import Ended, Pool
+from ablate.launch.stop import Stop
+from ablate.rundir import ENDED, State, TrialDir
+
+__all__ = ["Quiet", "Study", "Watcher", "run_missing", "workers_for"]
+
+RESTARTS = 2
+"""A trial whose process was killed (for want of memory, say) is started again so often."""
+
+LOOK_SECONDS = 1.0
+"""Trials that another launch runs are looked at this often."""
+
+
+class Watcher(Protocol):
+    """Shows what happens."""
+
+    def started(self, trial: TrialDir) -> None: ...
+    def ended(self, trial: TrialDir, state: State) -> None: ...
+    def waiting(self, trials: Sequence[TrialDir]) -> None:
+        """Another launch runs these."""
+
+    def stopping(self, reason: str) -> None: ...
+    def tick(self, running: Sequence[TrialDir]) -> None:
+        """Called several times a second."""
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def started(self, trial: TrialDir) -> None: ...
+    def ended(self, trial: TrialDir, state: State) -> None: ...
+    def waiting(self, trials: Sequence[TrialDir]) -> None: ...
+    def stopping(self, reason: str) -> None: ...
+    def tick(self, running: Sequence[TrialDir]) -> None: ...
+
+
+@dataclass
+class Study:
+    """How a launch stands."""
+
+    queue: deque[TrialDir]
+    elsewhere: list[TrialDir] = field(default_factory=list)
+    restarts: Counter[str] = field(default_factory=Counter)
+    stopped: str | None = None
+
+
+def workers_for(wanted: int | None, threads: int, gpus: int) -> int:
+    """Trials at once: as asked, else one a GPU, else CPU cores over the threads of a trial."""
+    if wanted is not None:
+        return wanted
+    return gpus or max(1, cores() // threads)
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_missing(
+    trials: Sequence[TrialDir],
+    pool: Pool,
+    *,
+    workers: int,
+    gpus: Sequence[int] = (),
+    again: Collection[str] = (),
+    watcher: Watcher | None = None,
+) -> str | None:
+    """Runs every trial that has not ended; a failing one never stops the others.
+
+    Trials that another launch runs are waited for, and taken over if it dies.
+
+    Args:
+        trials: in the order in which they start.
+        pool: what runs them.
+        workers: how many at once.
+        gpus: shared out one a worker.
+        again: ended statuses that are run once more.
+        watcher: shows it.
+
+    Returns:
+        Why it was stopped before the end, or None.
+    """
+    watcher = watcher or Quiet()
+    study = Study(queue=deque(t for t in trials if _to_do(t.live_state(), again)))
+    stop, looked, shown_waiting = Stop(), 0.0, False
+    stop.stepping = True
+    with stop.listening():
+        try:
+            while pool.running or (not study.stopped and (study.queue or study.elsewhere)):
+                if stop.reason and not study.stopped:
+                    study.stopped = stop.reason
+                    watcher.stopping(stop.reason)
+                    pool.stop()
+                while study.queue and len(pool.running) < workers and not study.stopped:
+                    _start(study, pool, gpus, again, watcher)
+                for end in pool.wait(0.2):
+                    _take(study, pool, end, watcher)
+                if study.elsewhere and time.monotonic() - looked > LOOK_SECONDS:
+                    looked = time.monotonic()
+                    if not shown_waiting and not pool.running and not study.queue:
+                        watcher.waiting(study.elsewhere)
+                        shown_waiting = True
+                    _look_elsewhere(study, watcher)
+                watcher.tick([TrialDir(Path(path)) for path in pool.running])
+        except KeyboardInterrupt:  # asked a second time
+            study.stopped = stop.reason
+            pool.stop()
+            deadline = time.monotonic() + 10
+            while pool.running and time.monotonic() < deadline:
+                for end in pool.wait(0.2):
+                    watcher.ended(end.trial, end.trial.live_state())
+    return study.stopped
+
+
+def _to_do(state: State, again: Collection[str]) -> bool:
+    return state.status not in ENDED or state.status in again
+
+
+def _start(
+    study: Study, pool: Pool, gpus: Sequence[int], again: Collection[str], watcher: Watcher
+) -> None:
+    trial = study.queue.popleft()
+    state = trial.live_state()
+    if state.status == "running":
+        study.elsewhere.append(trial)
+    elif _to_do(state, again):
+        used = list(pool.running.values())
+        gpu = min(gpus, key=used.count) if gpus else None
+        pool.start(trial, again=again, gpu=gpu)
+        watcher.started(trial)
+    else:
+        watcher.ended(trial, state)
+
+
+def _take(study: Study, pool: Pool, end: Ended, watcher: Watcher) -> None:
+    """What the end of a child means for its trial."""
+    trial, state = end.trial, end.trial.live_state()
+    if end.code == HELD:
+        study.elsewhere.append(trial)
+        return
+    if end.code == CRASHED and state.status not in ENDED:
+        state = state.replace(status="failed", outcome="code", reason=_last_line(pool.errors()))
+    lost = state.status == "preempted" and state.outcome == "node"
+    if lost and not study.stopped and study.restarts[trial.id] < RESTARTS:
+        study.restarts[trial.id] += 1
+        study.queue.appendleft(trial)
+    watcher.ended(trial, state)
+
+
+def _look_elsewhere(study: Study, watcher: Watcher) -> None:
+    for trial in list(study.elsewhere):
+        state = trial.live_state()
+        if state.status == "running":
+            continue
+        study.elsewhere.remove(trial)
+        if state.status in ENDED:
+            watcher.ended(trial, state)
+        else:
+            study.queue.append(trial)
+
+
+def _last_line(text: str) -> str:
+    return text.splitlines()[-1] if text else "its process ended without a word."

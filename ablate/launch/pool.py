@@ -1,0 +1,155 @@
+"""The launcher's end of the warm process (`forks.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate.errors import AblateError
+from ablate.rundir import TrialDir
+
+__all__ = ["RUNNER", "Ended", "Pool"]
+
+RUNNER = "ablate.train:run_trial"
+
+
+@dataclass(frozen=True)
+class Ended:
+    trial: TrialDir
+    code: int
+    """See `forks`; negative: the child was killed by that signal."""
+
+
+class Pool:
+    """Children that each run a trial. In a session of its own: the keyboard reaches the launcher
+    alone.
+    """
+
+    def __init__(self, runner: str = RUNNER) -> None:
+        self.running: dict[str, int | None] = {}
+        """Path of the trial -> its GPU."""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
+        self._buffer, self._gpus = b"", None
+        self._process = subprocess.Popen(
+            # The same modules are found there as here, and nothing else (-P: not what lies about).
+            [sys.executable, "-P", "-m", "ablate.launch.forks", runner],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def gpus(self) -> int:
+        """How many the machine has; waits until torch is imported."""
+        while self._gpus is None:
+            for event in self._events(60.0):
+                if event["event"] == "ready":
+                    self._gpus = int(event["gpus"])
+        return self._gpus
+
+    def check(self, configs: Sequence[dict[str, Any]]) -> None:
+        """Raises AblateError for what could not be trained here (a device, a name to import)."""
+        self.gpus()
+        self._send(do="check", configs=list(configs))
+        while True:
+            for event in self._events(60.0):
+                if event["event"] == "checked":
+                    if event["error"]:
+                        raise AblateError(event["error"])
+                    return
+
+    def start(
+        self, trial: TrialDir, *, again: Collection[str] = (), gpu: int | None = None
+    ) -> None:
+        self.running[str(trial.path)] = gpu
+        self._send(do="run", trial=str(trial.path), again=list(again), gpu=gpu)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """The children that ended, after at most so many seconds."""
+        ended = []
+        for event in self._events(seconds):
+            if event["event"] == "ready":
+                self._gpus = int(event["gpus"])
+            elif event["event"] == "ended":
+                self.running.pop(event["trial"], None)
+                ended.append(Ended(TrialDir(Path(event["trial"])), event["code"]))
+        return ended
+
+    def stop(self) -> None:
+        """The children stop at their next step, with a checkpoint; asked again, at once."""
+        self._send(do="stop")
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Stops what still runs, and waits for it."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        deadline = time.monotonic() + timeout
+        while process.poll() is None and time.monotonic() < deadline:
+            if select.select([process.stdout], [], [], 0.1)[0] and not os.read(
+                process.stdout.fileno(), 1 << 16
+            ):
+                break
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        self._errors.close()
+
+    def _send(self, **request: Any) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write((json.dumps(request) + "\n").encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._fail()
+
+    def _events(self, seconds: float) -> Iterator[dict[str, Any]]:
+        assert self._process.stdout is not None
+        out = self._process.stdout
+        if b"\n" not in self._buffer and select.select([out], [], [], seconds)[0]:
+            piece = os.read(out.fileno(), 1 << 16)
+            if not piece:
+                self._fail()
+            self._buffer += piece
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+    def errors(self) -> str:
+        """What the warm process printed, for messages."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip()
+
+    def _fail(self) -> None:
+        code = self._process.wait()
+        lines = self.errors().splitlines()
+        raise RuntimeError(
+            f"the process that runs the trials ended with code {code}: "
+            f"{lines[-1] if lines else 'it said nothing'}"
+        )

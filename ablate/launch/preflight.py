@@ -1,0 +1,60 @@
+"""What can be found wrong before anything is written: the data, the device, names that must be
+importable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ablate.config.schema import TrialConfig
+from ablate.data import Data, open_data
+from ablate.errors import ConfigError
+
+__all__ = ["check_data", "check_training"]
+
+
+def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
+    """Prepares the trial's data if it was not yet, and checks that they fit its model.
+
+    Raises:
+        DataError, ConfigError: naming what is wrong and the remedy.
+    """
+    typed = TrialConfig.from_mapping(config)
+    data = open_data(typed.data, eos_token_id=typed.model["eos_token_id"], progress=progress)
+    length = typed.train.sequence_length or typed.model["max_sequence_length"]
+    data.check(typed.model["vocab_size"], length)
+    return data
+
+
+def check_training(config: Mapping[str, Any]) -> None:
+    """Puts the trial together without weights (on the meta device) or data. Imports torch.
+
+    Raises:
+        ConfigError: for a device that is not there, a name that cannot be imported, ...
+    """
+    from ablate.model import ModelConfig, OLMo
+    from ablate.train.clip import build_clip
+    from ablate.train.optim import build_optimiser
+    from ablate.train.precision import Precision
+    from ablate.train.run import choose_device
+    from ablate.train.schedule import build_schedule
+
+    typed = TrialConfig.from_mapping(config)
+    train, device = typed.train, choose_device(typed.train.device)
+    model_config = ModelConfig.from_mapping({**typed.model, "init_device": "meta"})
+    length = train.sequence_length or model_config.max_sequence_length
+    if length > model_config.max_sequence_length:
+        reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
+        raise ConfigError("train.sequence_length", length, reason)
+    Precision(typed.precision, device)
+    model: Any = OLMo(model_config, init_params=False)
+    if train.activation_checkpointing is not None:
+        model.set_activation_checkpointing(train.activation_checkpointing)
+    build_optimiser(model, typed.optim)
+    build_clip(typed.clip, [name for name, _ in model.named_parameters()], typed.optim.betas)
+    tokens = train.batch_size * length
+    rate = build_schedule(
+        typed.schedule, peak=typed.optim.lr, steps=train.steps, tokens_per_step=tokens
+    )
+    rate(1)

@@ -1,0 +1,85 @@
+"""The budget of a sweep: one number of steps for every arm."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ablate.config.typed import closest, require
+from ablate.errors import ConfigError
+
+__all__ = ["quantity", "steps_of", "tokens_per_step"]
+
+SUFFIXES = {
+    "": 1,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "B": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+}
+KINDS = ("steps", "tokens", "flops")
+
+
+def quantity(field: str, value: Any) -> float:
+    """A positive amount: 2000000, 2e6, "2M", "1.5B", "3e15".
+
+    Raises:
+        ConfigError: naming `field`.
+    """
+    remedy = "Write a number, with a suffix K, M, B or T where it is large (2M)"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ConfigError(field, value, "must be an amount", remedy)
+    match = re.fullmatch(
+        r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([kKMGBTPE]?)\s*", str(value)
+    )
+    if match is None:
+        raise ConfigError(field, value, "cannot be read as an amount", remedy)
+    number = float(match[1].replace("_", "")) * SUFFIXES[match[2]]
+    require(number > 0 and math.isfinite(number), field, value, "must be greater than 0", remedy)
+    return number
+
+
+def tokens_per_step(config: Mapping[str, Any]) -> int:
+    """Input tokens of one optimizer step of a resolved configuration."""
+    length = config["train"]["sequence_length"] or config["model"]["max_sequence_length"]
+    return config["train"]["batch_size"] * length
+
+
+def steps_of(
+    budget: Mapping[str, Any] | None, config: Mapping[str, Any], flops_per_token: int
+) -> int:
+    """Steps that the budget gives the baseline, rounded; train.steps where there is no budget.
+
+    Every arm trains for as many steps, whatever a step of it costs.
+    """
+    if budget is None:
+        return config["train"]["steps"]
+    given = {k: v for k, v in budget.items() if v is not None}
+    for key in given:
+        if key not in KINDS:
+            raise ConfigError(
+                f"sweep.budget.{key}", given[key], "there is no such budget", closest(key, KINDS)
+            )
+    if len(given) != 1:
+        shown = ", ".join(f"{k}: {v}" for k, v in given.items())
+        reason = "must name one of steps, tokens and flops"
+        raise ConfigError(
+            "sweep.budget", f"{{{shown}}}", reason, "Write for example budget: {tokens: 2M}"
+        )
+    ((kind, value),) = given.items()
+    field = f"sweep.budget.{kind}"
+    amount = quantity(field, value)
+    if kind == "steps":
+        require(amount == int(amount), field, value, "must be a whole number of steps")
+        return int(amount)
+    step = tokens_per_step(config) * (flops_per_token if kind == "flops" else 1)
+    steps = round(amount / step)
+    remedy = f"One step costs {step:,} {kind}"
+    require(steps >= 1, field, value, "is less than one step of the baseline", remedy)
+    return steps

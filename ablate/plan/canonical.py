@@ -1,0 +1,60 @@
+"""Configuration trees: the canonical form, dotted fields, differences."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ablate.config.schema import TrialConfig
+from ablate.model.config import ModelConfig
+
+__all__ = ["RUN_FIELDS", "difference", "flat", "resolve", "section"]
+
+RUN_FIELDS = frozenset({"seed", "study", "runs_dir", "force", "track", "cluster"})
+"""What an arm is not made of: which trial, where it lies, who watches."""
+
+
+def resolve(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A composed tree as config.yaml holds it: typed, complete, plain JSON types, no `sweep`.
+
+    Raises:
+        ConfigError: naming the field.
+    """
+    config = TrialConfig.from_mapping(tree)
+    resolved = {f.name: section(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    resolved["model"] = section(ModelConfig.from_mapping(config.model))
+    return resolved
+
+
+def section(value: Any) -> Any:
+    """Dataclasses to dicts and tuples to lists, all the way down."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: section(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): section(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [section(v) for v in value]
+    return value
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted field, value); lists are values."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Dotted field -> [value in a, value in b], where two configurations differ as arms."""
+    changed: dict[str, list[Any]] = {}
+    for key in [*a, *(k for k in b if k not in a)]:
+        if key in RUN_FIELDS or a.get(key) == b.get(key):
+            continue
+        left, right = dict(flat({key: a.get(key)})), dict(flat({key: b.get(key)}))
+        for field in [*left, *(k for k in right if k not in left)]:
+            if left.get(field) != right.get(field):
+                changed[field] = [left.get(field), right.get(field)]
+    return changed

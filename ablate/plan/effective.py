@@ -1,0 +1,170 @@
+"""What a run reads of its configuration, and what it ignores.
+
+Two configurations with the same effective form compute the same thing: a toggle between them is
+inert. The table of fields that are read under a condition only is the heart of the promise that
+nothing is silently without effect; `ablate plan --check` proves the same on the built models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ablate.config.fingerprint import NESTED, TOP_LEVEL, fingerprint
+from ablate.model.config import ModelConfig
+
+__all__ = ["effective", "effective_fingerprint", "unread"]
+
+
+def unread(config: Mapping[str, Any]) -> dict[str, str]:
+    """Dotted field -> why the run of this resolved configuration never reads it."""
+    return dict(_unread(config, ModelConfig(**config["model"])))
+
+
+def effective(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with ignored fields null, and one spelling for each meaning."""
+    model = ModelConfig(**config["model"])
+    result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in config.items()}
+    for field, _ in _unread(config, model):
+        section, _, name = field.partition(".")
+        if name and name in result.get(section, {}):
+            result[section][name] = None
+    length = config["train"]["sequence_length"] or model.max_sequence_length
+    windows = [min(model.window(i) or length, length) for i in range(model.n_layers)]
+    result["model"].update(
+        n_kv_heads=model.effective_n_kv_heads,
+        multi_query_attention=None,
+        mlp_ratio=None,
+        mlp_hidden_size=model.hidden_size,
+        embedding_size=model.embedding_rows,
+        rope=None,
+        alibi=None,
+        position=model.position_scheme,
+        flash_attention=None,
+        attention_backend="flash" if model.flash_attention else model.attention_backend,
+        sliding_window=None if min(windows) >= length else windows,
+        sliding_window_pattern=None,
+        sliding_window_full_last=None,
+    )
+    if result["model"]["bias_for_layer_norm"] is not None or _norm_has_affine(model):
+        result["model"]["bias_for_layer_norm"] = model.norm_bias
+    if model.layer_norm_type == "low_precision" and config["precision"]["name"] not in (
+        "bf16",
+        "fp16",
+    ):
+        result["model"]["layer_norm_type"] = "default"  # it differs under autocast only
+    if model.init_fn in ("mitchell", "full_megatron"):
+        result["model"]["init_cutoff_factor"] = model.init_cutoff_factor or 3.0
+    result["train"]["sequence_length"] = length
+    return result
+
+
+def effective_fingerprint(config: Mapping[str, Any]) -> str:
+    """Of an arm: the seed does not count."""
+    return fingerprint({**effective(config), "seed": 0})
+
+
+def _norm_has_affine(c: ModelConfig) -> bool:
+    return c.layer_norm_with_affine or (
+        c.attention_layer_norm and c.attention_layer_norm_with_affine
+    )
+
+
+def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, str]]:
+    for field in TOP_LEVEL:
+        yield field, "it does not change the result"
+    for section, names in NESTED.items():
+        for name in names:
+            yield f"{section}.{name}", "it does not change the result"
+    yield from _unread_of_positions(c)
+    yield from _unread_of_windows(c, config["train"]["sequence_length"] or c.max_sequence_length)
+    if not c.attention_layer_norm:
+        for name in ("attention_layer_norm_with_affine", "attention_layer_norm_per_head"):
+            yield f"model.{name}", "there is no QK-norm (attention_layer_norm is false)"
+    if not _norm_has_affine(c):
+        yield "model.bias_for_layer_norm", "no norm has an affine part"
+    if c.mlp_hidden_size is not None:
+        yield "model.mlp_ratio", f"mlp_hidden_size={c.mlp_hidden_size} holds"
+    if c.position_scheme != "learned" and config["train"]["sequence_length"] is not None:
+        yield "model.max_sequence_length", "train.sequence_length holds and no position is learned"
+    yield from _unread_of_init(c)
+    yield from _unread_of_training(config)
+
+
+def _unread_of_positions(c: ModelConfig) -> Iterator[tuple[str, str]]:
+    scheme = c.position_scheme
+    if ":" in scheme:
+        return
+    reason = f"the position scheme is {scheme}"
+    if scheme != "alibi":
+        yield "model.alibi_bias_max", reason
+    if scheme != "rope":
+        for name in ("rope_theta", "rope_full_precision", "yarn_factor"):
+            yield f"model.{name}", reason
+    if scheme != "rope" or c.yarn_factor is None:
+        for name in ("yarn_original_length", "yarn_beta_fast", "yarn_beta_slow"):
+            yield f"model.{name}", "yarn_factor is null" if scheme == "rope" else reason
+    if scheme != "relative":
+        for name in ("relative_num_buckets", "relative_max_distance"):
+            yield f"model.{name}", reason
+
+
+def _unread_of_windows(c: ModelConfig, length: int) -> Iterator[tuple[str, str]]:
+    if c.sliding_window_pattern is None:
+        yield "model.sliding_window_full_last", "there is no sliding_window_pattern"
+    widths = [c.window(i) or length for i in range(c.n_layers)]
+    if min(widths) >= length:
+        reason = f"no window is shorter than the sequence of {length} tokens"
+        for name in ("sliding_window", "sliding_window_pattern", "sliding_window_full_last"):
+            yield f"model.{name}", reason
+
+
+def _unread_of_init(c: ModelConfig) -> Iterator[tuple[str, str]]:
+    if c.init_fn == "mitchell":
+        yield "model.init_std", "init_fn=mitchell has its own"
+    if c.init_fn != "full_megatron":
+        yield "model.scale_emb_init", f"only init_fn=full_megatron reads it, not {c.init_fn}"
+    elif c.emb_init_std is not None:
+        yield "model.scale_emb_init", f"emb_init_std={c.emb_init_std:g} holds"
+
+
+def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    clip, optim, schedule = config["clip"], config["optim"], config["schedule"]
+    readers = {"max_norm": "norm", "max_ratio": "ratio", "max_value": "value"}
+    for name, reader in readers.items():
+        if clip["name"] != reader and ":" not in clip["name"]:
+            yield f"clip.{name}", f"only clip.name={reader} reads it, not {clip['name']}"
+    if clip["name"] == "none":
+        for name in ("warmup_steps", "warmup_factor"):
+            yield f"clip.{name}", "nothing is clipped"
+    elif clip["warmup_steps"] == 0:
+        yield "clip.warmup_factor", "clip.warmup_steps is 0"
+    elif clip["warmup_factor"] == 1:
+        yield "clip.warmup_steps", "clip.warmup_factor is 1"
+    if ":" not in optim["name"]:
+        if optim["name"] != "muon":
+            yield "optim.momentum", f"only optim.name=muon reads it, not {optim['name']}"
+        if optim["name"] == "lion":
+            yield "optim.eps", "Lion has none"
+        if optim["weight_decay"] == 0:
+            for name in ("decay_norm_and_bias", "decay_embeddings"):
+                yield f"optim.{name}", "optim.weight_decay is 0"
+    if ":" not in schedule["name"]:
+        readers = {"exponent": "power_lr", "lr_min": "exponential", "periods": "wsds"}
+        for name, reader in readers.items():
+            if schedule["name"] != reader:
+                yield (
+                    f"schedule.{name}",
+                    f"only schedule.name={reader} reads it, not {schedule['name']}",
+                )
+        if schedule["name"] in ("constant", "constant_with_warmup"):
+            for name in ("alpha_f", "t_max", "decay"):
+                yield f"schedule.{name}", "the learning rate never decays"
+        if schedule["name"] == "constant":
+            for name in ("warmup", "warmup_min_lr"):
+                yield f"schedule.{name}", "the learning rate is constant"
+    if config["precision"]["name"] != "fp16":
+        yield "precision.initial_scale", "only precision.name=fp16 scales gradients"
+    data = config["data"]
+    if data["tokenizer"] != "bpe":
+        yield "data.tokenizer_vocab_size", "only data.tokenizer=bpe reads it"

@@ -1,0 +1,243 @@
+"""Sweep to plan: composed, checked, matched, budgeted, numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ablate.config.compose import Composer
+from ablate.config.fingerprint import fingerprint, trial_id
+from ablate.design import ArmSpec
+from ablate.errors import ConfigError, PlanError
+from ablate.plan.arms import (
+    ComposedArm,
+    Toggles,
+    check_inert,
+    compose_arm,
+    merge_baseline,
+    refuse_duplicates,
+)
+from ablate.plan.budget import tokens_per_step
+from ablate.plan.canonical import difference, section
+from ablate.plan.exclude import exclude
+from ablate.plan.factors import read_factors
+from ablate.plan.noise import noise_on_disk
+from ablate.plan.power import Noise, detectable_effect, seeds_needed
+from ablate.plan.sizing import costs, resize, set_steps, still_paired
+from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
+from ablate.plan.sweep import SweepConfig, design_function
+
+__all__ = ["plan_sweep"]
+
+
+def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
+    """The plan of `sweep=NAME` with further overrides; reads earlier studies, writes nothing.
+
+    Raises:
+        ConfigError: for a field of the sweep, or of the baseline's configuration.
+        PlanError: for what would not be an honest comparison, with the arm's name.
+    """
+    composer = Composer(cwd)
+    name, base_overrides = _sweep_name(overrides)
+    tree = composer.compose(list(overrides))
+    written = tree.get("sweep")
+    if not isinstance(written, dict):
+        raise PlanError(
+            f"sweep={name} has no `sweep:` section. Write at least its question and factors."
+        )
+    sweep = SweepConfig.from_mapping(written)
+    base = [f"sweep={name}", *sweep.baseline, *base_overrides]
+    arms = _arms(sweep, base, composer)
+    if sweep.design == "grid":
+        arms = merge_baseline(arms)
+    steps = set_steps(sweep, arms, base_overrides)
+    resized = resize(sweep, arms)
+    check_inert(arms)
+    refuse_duplicates(arms)
+    study = arms[0].config["study"] or name
+    planned = _planned(arms, resized, study, sweep)
+    trials = _trials(planned, sweep)
+    return _finish(sweep, study, [*sweep.baseline, *base_overrides], planned, trials, steps)
+
+
+def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
+    """The sweep's name, and the overrides that concern the trials."""
+    name, rest = None, []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        key = key.lstrip("+~")
+        if key == "sweep":
+            name = value.strip()
+        elif key == "seed":
+            reason = "a sweep has its own seeds"
+            raise ConfigError("seed", value, reason, f"Write sweep.seeds=[{value}]")
+        elif not key.startswith("sweep."):
+            rest.append(override)
+    if not name or name == "null":
+        raise PlanError(
+            "A plan needs a sweep: write sweep=NAME, a file of sweeps/ (for example sweep=hello)."
+        )
+    return name, rest
+
+
+def _arms(sweep: SweepConfig, base: list[str], composer: Composer) -> list[ComposedArm]:
+    factors = read_factors(sweep.factors)
+    specs = exclude(design_function(sweep.design)(factors), sweep.exclude, factors)
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(
+                f"Two arms would be called {name}. Rename a factor or label its levels."
+            )
+    toggles = Toggles(composer)
+    _refuse_bracket_clash(sweep, specs)
+    ladder = sweep.design == "ladder"
+    return [compose_arm(spec, base, composer, toggles, ladder=ladder) for spec in specs]
+
+
+def _refuse_bracket_clash(sweep: SweepConfig, specs: list[ArmSpec]) -> None:
+    taken = {"optim.lr": "sweep.lr"} if sweep.rates else {}
+    if sweep.budget is not None:
+        taken["train.steps"] = "sweep.budget"
+    for spec in specs:
+        for override in spec.overrides:
+            # A group like optim=lion brings a rate of its own, which the bracket replaces as it
+            # does every other.
+            for field in taken.keys() & {override.partition("=")[0].lstrip("+")}:
+                raise PlanError(
+                    f"Arm {spec.name}: {override} sets {field}, which {taken[field]} sets for "
+                    "every arm. Drop one of them."
+                )
+
+
+def _planned(
+    arms: list[ComposedArm],
+    resized: dict[str, dict[str, list[Any]]],
+    study: str,
+    sweep: SweepConfig,
+) -> list[PlannedArm]:
+    configs = {arm.spec.name: arm.config for arm in arms}
+    base = arms[0].config
+    planned = []
+    for arm in arms:
+        config = {**arm.config, "study": study, "seed": sweep.seed_list[0]}
+        parameters, flops = costs(config)
+        reference = arm.spec.reference
+        fields = resized.get(arm.spec.name, {})
+        change = difference(configs[reference], config) if reference else {}
+        matched = {name for other in resized.values() for name in other}
+        planned.append(
+            PlannedArm(
+                name=arm.spec.name,
+                levels=arm.spec.levels,
+                overrides=arm.spec.overrides,
+                reference=reference,
+                config=config,
+                diff=difference(base, config),
+                change=change,
+                parameters=parameters,
+                flops_per_token=flops,
+                resized=fields,
+                replaces=arm.replaces,
+                paired=still_paired(change) if fields or matched & change.keys() else "",
+            )
+        )
+    return planned
+
+
+def _trials(arms: list[PlannedArm], sweep: SweepConfig) -> list[PlannedTrial]:
+    """Seed by seed, so that a study cut short has whole blocks."""
+    rates = sweep.rates
+    trials = []
+    for seed in sweep.seed_list:
+        for arm in arms:
+            for rate in rates or [None]:
+                config = {**arm.config, "seed": seed}
+                if rate is not None:
+                    config["optim"] = {**config["optim"], "lr": rate}
+                lr = rate if len(rates) > 1 else None
+                trials.append(
+                    PlannedTrial(
+                        id=trial_id(arm.name, config, lr=lr),
+                        arm=arm.name,
+                        seed=seed,
+                        lr=lr,
+                        config=config,
+                        fingerprint=fingerprint(config),
+                    )
+                )
+    return trials
+
+
+def _finish(
+    sweep: SweepConfig,
+    study: str,
+    base: list[str],
+    arms: list[PlannedArm],
+    trials: list[PlannedTrial],
+    steps: int,
+) -> Plan:
+    decide = section(sweep.decide)
+    runs_dir = arms[0].config["runs_dir"]
+    own = {trial.fingerprint for trial in trials if trial.arm == arms[0].name}
+    noise = noise_on_disk(runs_dir, sweep.decide.metric, own)
+    effect, reason, needed = _detectable(sweep, noise, len(arms))
+    return Plan(
+        study=study,
+        question=sweep.question.strip(),
+        design=sweep.design,
+        baseline=arms[0].name,
+        base=base,
+        factors={
+            factor: list(dict.fromkeys(arm.levels[factor] for arm in arms))
+            for factor in arms[0].levels
+        },
+        decide=decide,
+        match=sweep.match,
+        claim=sweep.claim,
+        runs_dir=runs_dir,
+        steps=steps,
+        arms=arms,
+        trials=trials,
+        noise=noise,
+        smallest_detectable_effect=effect,
+        undetectable=reason,
+        seeds_needed=needed,
+        notes=_notes(sweep, arms),
+    )
+
+
+def _detectable(
+    sweep: SweepConfig, noise: Noise, arms: int
+) -> tuple[float | None, str | None, int | None]:
+    """(smallest detectable effect, why it is unknown, seeds for the effect of interest)."""
+    if noise.sd is None:
+        return None, f"the noise is unknown: {noise.source}", None
+    rule = sweep.decide
+    given = {"arms": arms, "alpha": rule.alpha, "comparisons": arms - 1}
+    needed = seeds_needed(rule.smallest_effect, noise.sd, **given)
+    effect = detectable_effect(noise.sd, seeds=len(sweep.seed_list), **given)
+    reason = None if effect is not None else "one seed leaves no residual to judge by"
+    return effect, reason, needed
+
+
+def _notes(sweep: SweepConfig, arms: list[PlannedArm]) -> list[str]:
+    notes = []
+    if len(sweep.seed_list) < 2:
+        notes.append("One seed cannot support a verdict: every arm will be undecided.")
+    base = arms[0]
+    if sweep.match == "none":
+        for what, unit in (("parameters", "parameters"), ("flops_per_token", "FLOPs per token")):
+            far = [a.name for a in arms if abs(getattr(a, what) / getattr(base, what) - 1) > 0.01]
+            if far:
+                notes.append(
+                    f"More than 1 % from the baseline's {unit} (match: none): {', '.join(far)}."
+                )
+    per_step = tokens_per_step(base.config)
+    other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
+    if other:
+        notes.append(
+            f"Other tokens a step than the baseline, so not paired by batch: {', '.join(other)}."
+        )
+    return notes

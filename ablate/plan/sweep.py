@@ -1,0 +1,151 @@
+"""A sweep as a user writes it: the `sweep:` section of a file in `sweeps/`, typed by field."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ablate.config.typed import build, check_types, closest, require
+from ablate.design import DESIGNS, Design
+from ablate.errors import ConfigError, PlanError
+
+__all__ = ["DecideConfig", "SweepConfig", "design_function"]
+
+METRICS = ("val/bpb", "val/loss", "val/perplexity", "train/loss")
+"""What a trial's summary holds and a study can be decided on; lower is better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecideConfig:
+    """The rule of the verdicts, written before the runs."""
+
+    metric: str = "val/bpb"
+    smallest_effect: float = 0.005
+    """In units of the metric; smaller differences do not matter."""
+    alpha: float = 0.05
+    """Familywise, two-sided."""
+    correction: Literal["holm", "dunnett"] = "holm"
+
+    def __post_init__(self) -> None:
+        check_types(self, "sweep.decide")
+        known = self.metric in METRICS or self.metric.startswith("model/")
+        reason = "must be one of " + ", ".join(METRICS) + ", or a measurement model/..."
+        require(known, "sweep.decide.metric", self.metric, reason, closest(self.metric, METRICS))
+        effect = self.smallest_effect
+        ok = effect > 0 and math.isfinite(effect)
+        remedy = "Equivalence means an interval inside plus or minus this"
+        require(ok, "sweep.decide.smallest_effect", effect, "must be greater than 0", remedy)
+        require(
+            0 < self.alpha < 0.5, "sweep.decide.alpha", self.alpha, "must lie between 0 and 0.5"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig:
+    """A question: baseline, factors, design, seeds, budget and decision rule."""
+
+    question: str
+    baseline: list[str] = field(default_factory=list)
+    """Overrides of the baseline."""
+    design: str = "one_factor"
+    """grid, one_factor, leave_one_out, factorial, ladder, or an import path."""
+    factors: dict[str, Any] = field(default_factory=dict)
+    seeds: int | list[int] = 3
+    """How many, counted from 0, or which."""
+    lr: float | list[float] | None = None
+    """A bracket of peak learning rates, tried by every arm; null: optim.lr."""
+    match: Literal["params", "flops", "wallclock", "none"] = "none"
+    """Arms are resized to the baseline's parameters or FLOPs."""
+    budget: dict[str, Any] | None = None
+    """One of steps, tokens or flops; null: train.steps."""
+    pilot: int = 0
+    """Seeds of the baseline that run first, to measure the noise."""
+    claim: dict[str, Any] | None = None
+    """A statement from elsewhere that this sweep tests; carried into the manifest."""
+    exclude: list[dict[str, Any]] = field(default_factory=list)
+    """Combinations that are left out: each a mapping of factors to a label or a list of labels."""
+    decide: DecideConfig = field(default_factory=DecideConfig)
+
+    def __post_init__(self) -> None:
+        check_types(self, "sweep")
+        require(bool(self.question.strip()), "sweep.question", repr(self.question), "is empty",
+                "Write down what the sweep is to answer")  # fmt: skip
+        design_function(self.design)
+        self._check_seeds()
+        for rate in self.rates:
+            require(rate > 0 and math.isfinite(rate), "sweep.lr", rate, "must be greater than 0")
+        rates = self.rates
+        require(len(set(rates)) == len(rates), "sweep.lr", rates, "names a learning rate twice")
+        require(self.lr != [], "sweep.lr", "[]", "is empty", "Set it to null")
+        require(
+            self.match != "wallclock",
+            "sweep.match",
+            self.match,
+            "needs measured speeds of every arm, which are not there before a run",
+            "Use match=params or match=flops; throughput is a column of the report",
+        )
+        require(
+            self.pilot == 0,
+            "sweep.pilot",
+            self.pilot,
+            "pilot runs are not supported yet",
+            "Set it to 0; the noise is read off earlier studies with the same baseline",
+        )
+
+    def _check_seeds(self) -> None:
+        if isinstance(self.seeds, int):
+            remedy = "Three or more give an interval"
+            require(self.seeds >= 1, "sweep.seeds", self.seeds, "must be at least 1", remedy)
+            return
+        require(
+            self.seeds != [],
+            "sweep.seeds",
+            "[]",
+            "is empty",
+            "Write a number of seeds, or name them",
+        )
+        require(
+            len(set(self.seeds)) == len(self.seeds), "sweep.seeds", self.seeds, "names a seed twice"
+        )
+        require(min(self.seeds) >= 0, "sweep.seeds", self.seeds, "a seed must not be negative")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SweepConfig:
+        """Raises ConfigError naming the field below `sweep`."""
+        if "question" not in values:
+            raise ConfigError(
+                "sweep.question", None, "is missing", "Write down what the sweep is to answer"
+            )
+        values = dict(values)
+        for key in ("factors", "decide"):
+            if values.get(key) is None:
+                values.pop(key, None)
+        return build(cls, values, "sweep")
+
+    @property
+    def seed_list(self) -> list[int]:
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+    @property
+    def rates(self) -> list[float]:
+        """The bracket; empty where optim.lr holds."""
+        if self.lr is None:
+            return []
+        return [float(self.lr)] if isinstance(self.lr, int | float) else list(self.lr)
+
+
+def design_function(name: str) -> Design:
+    """The design called `name`, or the function at an import path `package.module:function`."""
+    if name in DESIGNS:
+        return DESIGNS[name]
+    if ":" not in name:
+        known = ", ".join(DESIGNS)
+        raise ConfigError("sweep.design", name, f"must be one of {known}", closest(name, DESIGNS))
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise PlanError(f"sweep.design={name}: it cannot be imported ({error}).") from None

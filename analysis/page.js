@@ -1,0 +1,74 @@
+"use strict";
+// Draws the figures in the colours of the page, again whenever light turns to dark.
+(() => {
+  const specs = JSON.parse(document.getElementById("figures").textContent);
+  const narrow = () => window.innerWidth < 600;
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "sendChartToCloud"],
+    displayModeBar: window.innerWidth < 600 ? false : "hover" };
+
+  function themed(layout) {
+    const axis = { gridcolor: colour("--grid"), zerolinecolor: colour("--soft"), linecolor: colour("--line") };
+    const small = narrow();
+    return {
+      ...layout,
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: colour("--ink"), size: small ? 11 : 13, family: getComputedStyle(document.body).fontFamily },
+      xaxis: { ...layout.xaxis, ...axis },
+      yaxis: { ...layout.yaxis, ...axis },
+      hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
+      modebar: { color: colour("--soft"), bgcolor: "rgba(0,0,0,0)", activecolor: colour("--ink") },
+      dragmode: small ? false : "zoom",
+    };
+  }
+
+  const drawn = new Set();
+  const checked = (id) => Boolean(document.getElementById(id) && document.getElementById(id).checked);
+
+  // Each arm's mean minus the baseline's, at the steps that both have.
+  function minusBaseline(spec) {
+    const base = spec.data.find((t) => t.meta === "mean" && t.name === spec.baseline);
+    if (!base) return spec.data;
+    const at = new Map(base.x.map((x, i) => [x, base.y[i]]));
+    return spec.data.filter((t) => t.meta === "mean").map((t) => {
+      const keep = t.x.map((x, i) => [x, t.y[i] - at.get(x)]).filter(([x]) => at.has(x));
+      return { ...t, x: keep.map((p) => p[0]), y: keep.map((p) => p[1]) };
+    });
+  }
+
+  function draw(id) {
+    const spec = specs[id];
+    const layout = structuredClone(spec.layout);
+    let data = spec.data;
+    if (spec.curve && checked("minus")) {
+      data = minusBaseline(spec);
+      const late = data.flatMap((t) => t.y.slice(Math.floor(t.y.length / 10)));
+      const [low, high] = [Math.min(...late, 0), Math.max(...late, 0)];
+      const pad = 0.06 * (high - low || 1);
+      const title = { text: `${spec.curve} minus ${spec.baseline}` };
+      layout.yaxis = { ...layout.yaxis, title, range: [low - pad, high + pad], zeroline: true };
+    } else if (spec.curve && checked("log")) {
+      layout.yaxis = { ...layout.yaxis, type: "log", range: null, autorange: true };
+    }
+    if (spec.curve && !checked("bands")) data = data.filter((t) => t.meta !== "band");
+    drawn.add(id);
+    return Plotly.react(id, data, themed(layout), config);
+  }
+
+  const select = document.getElementById("metric");
+  function show() {
+    for (const [id, spec] of Object.entries(specs)) {
+      const hidden = Boolean(spec.curve && select && select.value !== id);
+      document.getElementById(id).hidden = hidden;
+      if (!hidden) draw(id);
+    }
+  }
+  for (const id of ["metric", "bands", "minus", "log"]) {
+    const control = document.getElementById(id);
+    if (control) control.addEventListener("change", show);
+  }
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  show();
+  document.documentElement.dataset.drawn = String(drawn.size);
+})();

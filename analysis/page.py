@@ -1,0 +1,229 @@
+"""The report as ONE page: no network, readable on a phone, light and dark, and in ten years."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from plotly.offline import get_plotlyjs
+
+from ablate.analysis.display import display, explain, headline, si
+from ablate.analysis.figures import curve_figure, effects_figure
+from ablate.analysis.judgement import Judgement
+from ablate.analysis.markdown import changes, commands, environment, trials_table, verdict_columns
+
+__all__ = ["page"]
+
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+)
+_WIDE = {"seeds", "mean", "p", "lr", "reference", "baseline_difference", "baseline_interval"}
+"""Columns of the verdict table that a phone leaves out."""
+_LEFT = {"arm", "reference", "verdict"}
+
+
+def page(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> str:
+    """The whole of index.html.
+
+    Args:
+        j: the judgement.
+        curves: thinned curves by metric, as `bands` gives them; the first is shown first.
+    """
+    specs: dict[str, Any] = {}
+    if len(j.table) > 1:
+        specs["effects"] = json.loads(effects_figure(j).to_json() or "{}")
+    for i, (metric, curve) in enumerate(curves.items()):
+        figure = json.loads(curve_figure(j, curve, metric).to_json() or "{}")
+        specs[f"curve{i}"] = figure | {"curve": metric, "baseline": j.baseline}
+    # No text of a study can end the element that holds it.
+    data = json.dumps(specs, separators=(",", ":"), sort_keys=True).replace("<", "\\u003c")
+    body = "\n".join(
+        part
+        for part in (
+            _head(j),
+            _verdicts(j),
+            _figure("Effects", _EFFECTS, '<div class="figure" id="effects"></div>')
+            if "effects" in specs
+            else "",
+            _curves(curves),
+            _arms(j),
+            _plan(j),
+            _trials(j),
+            _listing("Environment", environment(j)),
+            _section("Reproduce", f"<pre>{escape(chr(10).join(commands(j)))}</pre>"),
+        )
+        if part
+    )
+    here = Path(__file__)
+    library = get_plotlyjs().replace("</script", "<\\/script")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(j.study)}: ablation report</title>
+<link rel="icon" href="data:,">
+<style>
+{here.with_name("page.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+{body}
+<script type="application/json" id="figures">{data}</script>
+<script>{library}</script>
+<script>
+{here.with_name("page.js").read_text(encoding="utf-8")}</script>
+</body>
+</html>
+"""
+
+
+_EFFECTS = (
+    "Point: estimate. Line: simultaneous interval. Thick: interval of the equivalence test. Ticks: "
+    "seeds. Grey: smaller than what matters."
+)
+
+
+def _head(j: Judgement) -> str:
+    question = j.manifest.get("question")
+    warnings = [
+        f'<p class="warning"><strong>Exploratory</strong>: {escape(reason)}.</p>'
+        for reason in j.exploratory
+    ]
+    return "\n".join(
+        [
+            f"<h1>{escape(j.study)}</h1>",
+            f'<p class="question">{escape(str(question))}</p>' if question else "",
+            *warnings,
+            f'<p class="headline">{escape(headline(j))}</p>',
+        ]
+    )
+
+
+def _verdicts(j: Judgement) -> str:
+    columns = verdict_columns(j)
+    head = "".join(f"<th{_class(c)}>{escape(title)}</th>" for c, title in columns.items())
+    rows = []
+    for row in display(j).to_dict("records"):
+        cells = "".join(
+            f'<td><span class="verdict {row["verdict"]}">{row["verdict"]}</span></td>'
+            if c == "verdict"
+            else f"<td{_class(c)}>{escape(str(row[c]))}</td>"
+            for c in columns
+        )
+        rows.append(f"<tr>{cells}</tr>")
+        if row["note"]:
+            rows.append(
+                f'<tr class="note"><td colspan="{len(columns)}">{escape(row["note"])}</td></tr>'
+            )
+    table = (
+        f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
+    notes = "".join(f'<p class="soft">{escape(n)}</p>' for n in (explain(j), *j.notes))
+    return f'<h2>Verdicts</h2>\n<div class="scroll" id="verdicts">{table}</div>\n{notes}'
+
+
+def _curves(curves: Mapping[str, pd.DataFrame]) -> str:
+    if not curves:
+        return ""
+    options = "".join(
+        f'<option value="curve{i}">{escape(m)}</option>' for i, m in enumerate(curves)
+    )
+    controls = (
+        f'<div class="controls"><label>Metric <select id="metric">{options}</select></label>'
+        '<label><input type="checkbox" id="bands" checked> range over seeds</label>'
+        '<label><input type="checkbox" id="minus"> minus the baseline</label>'
+        '<label><input type="checkbox" id="log"> logarithmic</label></div>'
+    )
+    figures = "".join(f'<div class="figure" id="curve{i}"></div>' for i in range(len(curves)))
+    note = (
+        "Lines: mean over seeds. Bands: lowest to highest. Click an arm in the legend to hide it."
+    )
+    return _figure("Curves", note, controls + figures)
+
+
+def _arms(j: Judgement) -> str:
+    arms = {a["name"]: a for a in j.manifest.get("arms", [])}
+    rows = []
+    for row in j.table.to_dict("records"):
+        arm = arms.get(row["arm"], {})
+        diff = (
+            "<br>".join(f"<code>{escape(c)}</code>" for c in changes(arm))
+            or '<span class="soft">—</span>'
+        )
+        costs = (si(row.get(c)) for c in ("parameters", "flops_per_token", "tokens_per_second"))
+        cells = "".join(
+            f'<td class="number{wide}">{v}</td>'
+            for v, wide in zip(costs, ("", *[" wide"] * 2), strict=True)
+        )
+        rows.append(f"<tr><td>{escape(row['arm'])}</td><td>{diff}</td>{cells}</tr>")
+    titles = ("parameters", "FLOPs/token", "tokens/s")
+    head = "<th>arm</th><th>changes to the baseline</th>" + "".join(
+        f'<th class="number{wide}">{t}</th>'
+        for t, wide in zip(titles, ("", *[" wide"] * 2), strict=True)
+    )
+    table = (
+        f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
+    return _section("Arms", f'<div class="scroll">{table}</div>')
+
+
+def _plan(j: Judgement) -> str:
+    m, rule = j.manifest, j.rule
+    budget = ", ".join(f"{si(v)} {k}" for k, v in (m.get("budget") or {}).items() if v)
+    factors = "; ".join(
+        f"{k}: {', '.join(map(str, v))}" for k, v in (m.get("factors") or {}).items()
+    )
+    baseline = next((a for a in m.get("arms", []) if a["name"] == j.baseline), {})
+    words = [str(j.baseline), *map(str, baseline.get("overrides") or m.get("base") or [])]
+    return _listing(
+        "Plan",
+        {
+            "design": m.get("design"),
+            "baseline": " ".join(words),
+            "factors": factors,
+            "seeds": ", ".join(map(str, sorted(j.frames.trials["seed"].unique()))),
+            "budget of a trial": budget,
+            "matched": m.get("match"),
+            "decision rule": f"{rule.metric}, smallest effect {rule.smallest_effect:g}, "
+            f"alpha {rule.alpha:g}, {rule.correction}",
+            "trials": ", ".join(f"{n} {s}" for s, n in j.counts.items()),
+        },
+    )
+
+
+def _trials(j: Judgement) -> str:
+    table = trials_table(j)
+    head = "".join(f"<th>{escape(c)}</th>" for c in table.columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(v)}</td>" for v in row) + "</tr>" for row in table.to_numpy()
+    )
+    inner = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    inner = f'<div class="scroll">{inner}</div>'
+    return _section("Trials", f"<details><summary>{len(table)} trials</summary>{inner}</details>")
+
+
+def _listing(title: str, values: Mapping[str, Any]) -> str:
+    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in values.items() if v)
+    return _section(title, f"<dl>{rows}</dl>")
+
+
+def _figure(title: str, note: str, inner: str) -> str:
+    return _section(title, f'<p class="soft">{escape(note)}</p>{inner}')
+
+
+def _section(title: str, inner: str) -> str:
+    return f"<h2>{escape(title)}</h2>\n{inner}"
+
+
+def _class(column: str) -> str:
+    names: Iterable[str] = [
+        *(["number"] if column not in _LEFT else []),
+        *(["wide"] if column in _WIDE else []),
+    ]
+    joined = " ".join(names)
+    return f' class="{joined}"' if joined else ""

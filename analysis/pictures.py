@@ -1,0 +1,107 @@
+"""The same figures as files for documents: SVG, PNG and PDF by matplotlib, without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ablate.analysis.figures import seed_differences
+from ablate.analysis.judgement import Judgement
+from ablate.analysis.palette import VERDICT_COLOURS, arm_colours, arm_dashes
+
+__all__ = ["curves_picture", "effects_picture", "save"]
+
+_STYLE = {
+    "svg.hashsalt": "ablate",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+}
+_METADATA = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes path.svg, path.png and path.pdf, the same bytes at every run."""
+    with mpl.rc_context(_STYLE):
+        # Measured once: "tight" would draw the figure twice for each format.
+        box = figure.get_tightbbox().padded(0.08)
+        for suffix, metadata in _METADATA.items():
+            target = path.with_suffix(f".{suffix}")
+            figure.savefig(target, metadata=metadata, dpi=160, bbox_inches=box)
+
+
+def effects_picture(j: Judgement) -> Figure:
+    """The forest plot."""
+    table = j.table[j.table["verdict"] != "baseline"].reset_index(drop=True)
+    seeds = seed_differences(j)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 0.9 + 0.34 * max(len(table), 2)))
+        axes = figure.subplots()
+        if j.rule.smallest_effect:
+            axes.axvspan(
+                -j.rule.smallest_effect, j.rule.smallest_effect, color="#8a8f98", alpha=0.15, lw=0
+            )
+        axes.axvline(0, color="#444", lw=0.8)
+        for y, row in table.iterrows():
+            colour = VERDICT_COLOURS[row["verdict"]]
+            if np.isfinite(row["low"]):
+                axes.plot(
+                    [row["low"], row["high"]], [y, y], color=colour, lw=1.6, solid_capstyle="butt"
+                )
+                inner = [row["equivalent_low"], row["equivalent_high"]]
+                axes.plot(inner, [y, y], color=colour, lw=5, alpha=0.35, solid_capstyle="butt")
+            own = seeds.loc[seeds["arm"] == row["arm"], "difference"]
+            axes.plot(own, [y] * len(own), "|", color=colour, alpha=0.7, ms=6)
+            axes.plot([row["difference"]], [y], "o", color=colour, ms=5.5)
+            axes.annotate(
+                row["verdict"],
+                (1.01, y),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                color=colour,
+                fontsize=8,
+            )
+        axes.set_yticks(range(len(table)), table["arm"].tolist())
+        axes.set_ylim(len(table) - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+        against = "reference" if j.ladder else str(j.baseline)
+        axes.set_xlabel(f"{j.rule.metric} minus {against}")
+    return figure
+
+
+def curves_picture(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> Figure:
+    """One panel a metric: mean over seeds, range as a band."""
+    curves = dict(list(curves.items())[:2])
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 3.2 * max(len(curves), 1)))
+        panels = figure.subplots(max(len(curves), 1), squeeze=False)[:, 0]
+        arms = j.table["arm"].tolist()
+        colours, dashes = arm_colours(arms, j.baseline), arm_dashes(arms, j.baseline)
+        for axes, (metric, curve) in zip(panels, curves.items(), strict=False):
+            for arm in arms:
+                rows = curve[curve["arm"] == arm]
+                axes.fill_between(
+                    rows["step"], rows["low"], rows["high"], color=colours[arm], alpha=0.12, lw=0
+                )
+                style = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}[dashes[arm]]
+                axes.plot(
+                    rows["step"], rows["mean"], color=colours[arm], ls=style, lw=1.3, label=arm
+                )
+            late = curve[curve["step"] > curve["step"].max() * 0.1]
+            low, high = float(late["low"].min()), float(late["mean"].max())
+            pad = 0.06 * (high - low or 1.0)
+            axes.set_ylim(low - pad, high + pad)
+            axes.set_ylabel(metric)
+        panels[-1].set_xlabel("step")
+        if curves:
+            panels[0].legend(fontsize=7, ncols=2, frameon=False)
+    return figure

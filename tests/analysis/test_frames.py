@@ -1,0 +1,144 @@
+"""load() reads what was recorded: each trial once, each step once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import studies
+
+from ablate.analysis import judge, load, load_csv
+from ablate.analysis.bands import bands
+from ablate.errors import DataError, StudyError
+from ablate.rundir import State, StudyDir
+
+
+def test_frames_have_the_documented_keys_and_one_row_a_trial_and_step(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", studies.values({"base": 0, "rope": 0.1}), steps=30)
+    frames = load(study.path)
+    for frame in (frames.trials, frames.curves):
+        assert list(frame.columns[:4]) == ["study", "id", "arm", "seed"]
+    assert len(frames.trials) == 6
+    assert frames.trials["id"].is_unique
+    assert len(frames.curves) == 6 * 30
+    assert not frames.curves.duplicated(["study", "id", "step"]).any()
+    assert {"status", "step", "steps", "attempt", "parameters", "flops", "val/bpb"} <= set(
+        frames.trials
+    )
+    assert frames.trials["level/rope"].tolist() == ["baseline"] * 3 + ["rope"] * 3
+
+
+def test_parquet_and_stitched_lines_give_the_same_curves(tmp_path: Path) -> None:
+    values = studies.values({"base": 0, "rope": 0.1})
+    lines = load(studies.write_study(tmp_path / "a" / "s", values).path)
+    parquet = load(studies.write_study(tmp_path / "b" / "s", values, parquet=True).path)
+    pd.testing.assert_frame_equal(lines.curves, parquet.curves)
+
+
+def test_rows_of_an_attempt_count_up_to_where_the_next_resumed(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", {"base": {0: "failed"}}, steps=40)
+    trial = next(iter(study.trials()))
+    attempt = trial.acquire()
+    attempt.resumed_from(1, 10)
+    for step in range(11, 41):
+        attempt.append("metrics.jsonl", {"step": step, "train/loss": -1.0})
+    attempt.release(State(status="done", step=40, steps=40))
+    curve = load(study.path).curves
+    assert curve["step"].tolist() == list(range(1, 41))
+    assert (curve.loc[curve["step"] > 10, "train/loss"] == -1).all()
+    assert (curve.loc[curve["step"] <= 10, "train/loss"] > 0).all()
+
+
+def test_a_summary_of_an_earlier_attempt_says_nothing_of_an_unfinished_trial(
+    tmp_path: Path,
+) -> None:
+    study = studies.write_study(tmp_path / "s", {"base": {0: 2.0}, "x": {0: 2.0}})
+    trial = next(iter(study.trials()))
+    trial.write_state(State(status="pending", steps=40))
+    assert load(study.path).trials["val/bpb"].isna().tolist() == [True, False]
+
+
+def test_events_are_rows_with_the_trials_keys(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", {"base": {0: 2.0}, "x": {0: "diverged"}})
+    events = load(study.path).events
+    assert events[["arm", "seed", "step", "kind"]].to_numpy().tolist() == [
+        ["x", 0, 20, "divergence"]
+    ]
+
+
+def test_chosen_columns_only(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", {"base": {0: 2.0}})
+    curves = load(study.path, columns=["train/loss", "not/there"]).curves
+    assert list(curves.columns) == ["study", "id", "arm", "seed", "step", "train/loss"]
+
+
+def test_several_studies_and_two_of_one_name(tmp_path: Path) -> None:
+    a = studies.write_study(tmp_path / "a", {"base": {0: 2.0}})
+    b = studies.write_study(tmp_path / "b", {"base": {0: 2.0}})
+    frames = load([a.path, b.path])
+    assert frames.trials["study"].tolist() == ["a", "b"]
+    assert frames.study("b").trials["study"].tolist() == ["b"]
+    with pytest.raises(StudyError, match="called a"):
+        load([a.path, a.path])
+
+
+def test_no_manifest_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"manifest\.json"):
+        load(tmp_path)
+
+
+def test_a_planned_study_without_trials_on_disk_is_all_pending(tmp_path: Path) -> None:
+    study = StudyDir(tmp_path / "s")
+    study.write_manifest(
+        {
+            "schema": 1,
+            "arms": [{"name": "base"}],
+            "trials": [{"id": "base-s0", "arm": "base", "seed": 0}],
+        }
+    )
+    assert load(study.path).trials["status"].tolist() == ["pending"]
+
+
+def test_thinned_bands_keep_a_spike_of_one_step_and_the_mean_over_seeds() -> None:
+    steps = list(range(1, 10_001))
+    curves = pd.DataFrame(
+        {
+            "id": ["a"] * 10_000 + ["b"] * 10_000,
+            "arm": "x",
+            "step": steps * 2,
+            "train/loss": [1.0] * 10_000 + [3.0] * 10_000,
+        }
+    )
+    curves.loc[7_777, "train/loss"] = 99.0
+    thin = bands(curves, "train/loss", points=100)
+    assert len(thin) == 100
+    assert thin["high"].max() == 99.0
+    assert (thin["low"] == 1.0).all()
+    assert thin["mean"].median() == 2.0
+    assert thin["step"].iloc[-1] == 10_000
+
+
+def test_a_table_of_curves_from_elsewhere_is_judged_like_a_study(tmp_path: Path) -> None:
+    values = studies.values({"base": 0, "rope": -0.03})
+    rows = [
+        {"arm": a, "seed": s, "step": step, "val/bpb": v + (20 - step)}
+        for a, row in values.items()
+        for s, v in row.items()
+        for step in (10, 20)
+    ]
+    path = tmp_path / "curves.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    table = judge(load_csv(path)).table
+    assert table["verdict"].tolist() == ["baseline", "better"]
+    assert table["mean"][0] == pytest.approx(sum(values["base"].values()) / 3)
+    with pytest.raises(DataError, match=r"no column .val/loss"):
+        load_csv(path, metric="val/loss")
+
+
+def test_unequal_lengths_from_elsewhere_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "curves.csv"
+    rows = [(a, s, 20 - 5 * (a == "x"), 2.0 + s) for a in ("base", "x") for s in (0, 1)]
+    pd.DataFrame(rows, columns=["arm", "seed", "step", "val/bpb"]).to_csv(path, index=False)
+    with pytest.raises(StudyError, match=r"^steps: "):
+        judge(load_csv(path))

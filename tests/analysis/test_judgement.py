@@ -1,0 +1,218 @@
+"""What is compared, what is refused and what is marked: on studies written through the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import studies
+
+from ablate.analysis import judge, load
+from ablate.errors import AblateError, ConfigError, StudyError
+
+TRUTH = {"base": 0.0, "rope": -0.03, "bad": 0.03}
+VALUES = studies.values(TRUTH)
+
+
+def verdicts(path: Path, **options: Any) -> dict[str, str]:
+    table = judge(load(path), **options).table
+    return dict(zip(table["arm"], table["verdict"], strict=True))
+
+
+def test_a_study_is_judged_by_its_frozen_rule(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", VALUES)
+    j = judge(load(study.path))
+    assert verdicts(study.path) == {"base": "baseline", "rope": "better", "bad": "worse"}
+    assert j.exploratory == []
+    d = np.mean([VALUES["rope"][s] - VALUES["base"][s] for s in range(3)])
+    assert j.table.set_index("arm").loc["rope", "difference"] == pytest.approx(d)
+
+
+def test_another_metric_another_rule_or_no_plan_is_marked_exploratory(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "a", VALUES)
+    assert "val/loss" in judge(load(study.path), metric="val/loss").exploratory[0]
+    changed = studies.write_study(tmp_path / "b", VALUES, manifest_extra={"decide_hash": "0" * 64})
+    assert "changed after the launch" in judge(load(changed.path)).exploratory[0]
+    singles = studies.write_study(tmp_path / "c", VALUES, design="singles")
+    assert "without a plan" in judge(load(singles.path)).exploratory[0]
+    grown = studies.write_study(
+        tmp_path / "d",
+        VALUES,
+        manifest_extra={"revision": 2, "history": [{}, {"what": "3 more seeds"}]},
+    )
+    assert "3 more seeds" in judge(load(grown.path)).exploratory[0]
+
+
+def test_an_unfinished_study_is_refused_or_marked(tmp_path: Path) -> None:
+    values = {a: dict(row) for a, row in VALUES.items()}
+    values["bad"][2] = "pending"
+    study = studies.write_study(tmp_path / "s", values)
+    with pytest.raises(StudyError, match=r"unfinished: 8 done, 1 pending.*--partial"):
+        judge(load(study.path))
+    j = judge(load(study.path), partial=True)
+    assert "unfinished" in j.exploratory[0]
+    assert verdicts(study.path, partial=True)["rope"] == "better"
+
+
+def test_a_diverged_trial_is_a_loss_and_a_failed_one_is_missing_and_said(tmp_path: Path) -> None:
+    values = {a: dict(row) for a, row in VALUES.items()}
+    values["rope"][1] = "diverged"
+    values["bad"][0] = "failed"
+    j = judge(load(studies.write_study(tmp_path / "s", values).path))
+    rows = j.table.set_index("arm")
+    assert rows.loc["rope", "verdict"] == "worse"
+    assert rows.loc["rope", "diverged"] == 1
+    assert rows.loc["bad", "failed"] == 1
+    assert rows.loc["bad", "verdict"] == "worse"
+    assert "failed" in j.notes[0]
+
+
+def test_a_final_value_that_is_not_finite_counts_as_diverged(tmp_path: Path) -> None:
+    values = {a: dict(row) for a, row in VALUES.items()}
+    values["rope"][1] = float("nan")
+    rows = judge(load(studies.write_study(tmp_path / "s", values).path)).table.set_index("arm")
+    assert (rows.loc["rope", "diverged"], rows.loc["rope", "verdict"]) == (1, "worse")
+
+
+def _set(section: str, name: str, value: Any) -> Callable[[str, int, dict[str, Any]], None]:
+    def change(arm: str, seed: int, tree: dict[str, Any]) -> None:
+        if arm == "rope":
+            tree[section][name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("train", "steps", 20),
+        ("train", "batch_size", 4),
+        ("precision", "name", "bf16"),
+        ("data", "corpus", "asv"),
+        ("model", "d_model", 128),
+    ],
+)
+def test_arms_that_differ_in_more_than_they_declare_are_refused_by_name(
+    tmp_path: Path, section: str, name: str, value: Any
+) -> None:
+    change = _set(section, name, value)
+    study = studies.write_study(tmp_path / "a", VALUES, config_change=change)
+    with pytest.raises(StudyError, match=rf"^{section}\.{name}: arm rope and its reference base"):
+        judge(load(study.path))
+    declared = {"base": {}, "rope": {f"{section}.{name}": ["?", value]}, "bad": {}}
+    factor = studies.write_study(tmp_path / "b", VALUES, diffs=declared)
+    assert verdicts(factor.path)["rope"] == "better"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("data_fingerprint", "e" * 64), ("torch", "2.0.0"), ("device", "NVIDIA H200")],
+)
+def test_what_the_trials_recorded_must_be_the_same(tmp_path: Path, name: str, value: str) -> None:
+    study = studies.write_study(
+        tmp_path / "s", VALUES, summary=lambda arm, seed: {name: value} if arm == "rope" else {}
+    )
+    with pytest.raises(StudyError, match=f"^{name}: arm rope"):
+        judge(load(study.path))
+
+
+def test_another_token_stream_is_allowed_where_the_data_are_the_factor(tmp_path: Path) -> None:
+    study = studies.write_study(
+        tmp_path / "s",
+        VALUES,
+        summary=lambda arm, seed: {"data_fingerprint": arm},
+        diffs={
+            "base": {},
+            "rope": {"data.corpus": ["kjv", "asv"]},
+            "bad": {"data.corpus": ["kjv", "x"]},
+        },
+    )
+    assert verdicts(study.path)["rope"] == "better"
+
+
+def test_two_seeds_of_one_arm_must_share_their_configuration(tmp_path: Path) -> None:
+    def change(arm: str, seed: int, tree: dict[str, Any]) -> None:
+        if arm == "rope" and seed == 1:
+            tree["train"]["batch_size"] = 4
+
+    study = studies.write_study(tmp_path / "s", VALUES, config_change=change)
+    with pytest.raises(StudyError, match=r"^train\.batch_size: two trials of arm rope"):
+        judge(load(study.path))
+
+
+def test_who_watches_and_where_it_runs_make_no_difference(tmp_path: Path) -> None:
+    study = studies.write_study(
+        tmp_path / "s", VALUES, config_change=_set("train", "checkpoint_every", 7)
+    )
+    assert verdicts(study.path)["rope"] == "better"
+
+
+def test_a_schedule_that_was_not_finished_is_refused(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", VALUES)
+    trial = study.trials()[4]
+    trial.write_state(trial.state().replace(step=39))
+    with pytest.raises(StudyError, match=r"^steps: trial rope-s1.* 39 of 40"):
+        judge(load(study.path))
+
+
+def brackets(best: dict[str, float]) -> dict[str, dict[tuple[int, float], float]]:
+    rates = (1e-3, 2e-3, 4e-3)
+    return {
+        arm: {
+            (s, r): 2.0
+            - 0.05 * (arm == "rope")
+            + 0.1 * abs(np.log2(r / lr))
+            + 0.001 * ((7 * s + i) % 3)
+            for s in range(3)
+            for r in rates
+        }
+        for i, (arm, lr) in enumerate(best.items())
+    }
+
+
+def test_each_arm_stands_at_its_own_best_learning_rate(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", brackets({"base": 2e-3, "rope": 2e-3}))
+    j = judge(load(study.path))
+    assert j.table["lr"].tolist() == [2e-3, 2e-3]
+    assert j.table["verdict"].tolist() == ["baseline", "better"]
+    assert len(j.chosen) == 6
+
+
+def test_a_best_learning_rate_at_the_edge_gives_no_verdict(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "a", brackets({"base": 2e-3, "rope": 4e-3, "x": 2e-3}))
+    got = verdicts(study.path)
+    assert got["rope"] == "edge"
+    assert got["x"] != "edge"
+    base = studies.write_study(tmp_path / "b", brackets({"base": 1e-3, "rope": 2e-3}))
+    assert verdicts(base.path)["rope"] == "edge"
+
+
+def test_a_learning_rate_at_which_seeds_diverge_is_not_the_best(tmp_path: Path) -> None:
+    values: dict[str, Any] = brackets({"base": 2e-3, "rope": 2e-3})
+    values["rope"][0, 2e-3] = "diverged"
+    table = judge(load(studies.write_study(tmp_path / "s", values).path)).table
+    assert table["lr"].tolist()[1] != 2e-3
+    assert table["diverged"].tolist()[1] == 0
+
+
+def test_an_unknown_metric_names_those_that_were_recorded(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", VALUES)
+    with pytest.raises(StudyError, match=r"^metric=val/bbp: .*val/loss, val/bpb"):
+        judge(load(study.path), metric="val/bbp")
+
+
+@pytest.mark.parametrize("key", ["alpha", "smallest_effect", "correction"])
+def test_a_rule_that_makes_no_sense_is_refused_by_name(tmp_path: Path, key: str) -> None:
+    wrong = {"alpha": 2, "smallest_effect": -1, "correction": "luck"}
+    study = studies.write_study(tmp_path / "s", VALUES, decide=studies.DECIDE | {key: wrong[key]})
+    with pytest.raises(ConfigError, match=rf"^decide\.{key}="):
+        judge(load(study.path))
+    assert issubclass(ConfigError, AblateError)
+
+
+def test_a_study_of_a_single_arm_has_a_table_and_no_verdict(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", {"base": {0: 2.0, 1: 2.1}})
+    assert verdicts(study.path) == {"base": "baseline"}

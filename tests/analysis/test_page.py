@@ -1,0 +1,90 @@
+"""The page: self-contained, and drawn without a complaint by a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import studies
+
+from ablate.analysis import judge, load
+from ablate.analysis.page import page
+from ablate.analysis.publish import publish, thinned_curves
+
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    values = studies.values({"base": 0, "rope": -0.03, "qk_norm": 0.02})
+    values["qk_norm"][1] = "diverged"  # type: ignore[assignment]
+    study = studies.write_study(tmp_path / "s", values)
+    return publish(judge(load(study.path)), tmp_path / "report").parent
+
+
+def test_text_of_a_study_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    study = studies.write_study(
+        tmp_path / "s",
+        studies.values({"base": 0, evil.replace("/", "|"): 0.1}),
+        manifest_extra={"question": evil},
+    )
+    j = judge(load(study.path))
+    text = page(j, thinned_curves(j))
+    assert evil not in text
+    assert "<script>alert" not in text
+
+
+def test_the_page_forbids_the_network_and_names_no_address_to_load(folder: Path) -> None:
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=[\"']?(https?:)?//", text)
+    assert "prefers-color-scheme: dark" in text
+    assert len(text) < 6_000_000
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (500, True)])
+def test_chromium_draws_it_without_errors_or_requests(folder: Path, width: int, dark: bool) -> None:
+    if CHROMIUM is None:
+        if os.environ.get("ABLATE_TEST_INSTALL") == "1":
+            pytest.fail("ABLATE_TEST_INSTALL=1, but there is no chromium: apt-get install chromium")
+        pytest.skip("chromium is not installed; ABLATE_TEST_INSTALL=1 makes this an error")
+    net = folder / "net.json"
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--log-net-log={net}",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=10000",
+        f"--window-size={width},1600",
+        "--dump-dom",
+        (folder / "index.html").as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    dom = done.stdout
+    assert int(re.search(r'data-drawn="(\d+)"', dom)[1]) >= 2  # type: ignore[index]
+    assert dom.count('class="main-svg"') >= 4, "plotly drew no figure"
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert complaints == []
+    # The browser's own errands have no origin; what a page asks for has one.
+    events = (e.get("params", {}) for e in json.loads(net.read_text())["events"])
+    asked = [
+        p["url"] for p in events if "url" in p and p.get("initiator") not in (None, "not an origin")
+    ]
+    assert [url for url in asked if url.startswith("http")] == []

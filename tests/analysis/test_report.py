@@ -1,0 +1,164 @@
+"""`ablate report`: what it prints and what it writes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import studies
+from rich.console import Console
+
+from ablate.analysis import judge, load
+from ablate.analysis.latex import latex
+from ablate.analysis.terminal import show
+from ablate.cli.report import main
+from ablate.errors import AblateError, StudyError
+from ablate.rundir import StudyDir
+
+GOLDEN = Path(__file__).parent / "golden"
+FILES = {
+    "index.html",
+    "report.md",
+    "effects.tex",
+    *(f"{n}.{s}" for n in ("effects", "trials", "curves") for s in ("csv", "parquet")),
+    *(f"{n}.{s}" for n in ("effects", "curves") for s in ("svg", "png", "pdf")),
+}
+
+
+def write(path: Path) -> StudyDir:
+    truth = {"base": 0, "rope": -0.03, "rms": 0.0, "qk_norm": 0.02, "bias": 0.004}
+    values: dict[str, dict[int, float | str]] = dict(studies.values(truth, sd=0.0025))
+    values["qk_norm"][1] = "diverged"
+    return studies.write_study(path, values)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> StudyDir:
+    return write(tmp_path / "runs" / "hello")
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of words: drawing takes most of a report's time."""
+    monkeypatch.setattr("ablate.analysis.publish.save", lambda figure, path: None)
+
+
+@pytest.fixture(scope="module")
+def two_processes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[tuple[dict[str, str], set[str]]]:
+    """The files (as hashes) and the imported packages of two runs with different hash seeds."""
+    root = tmp_path_factory.mktemp("two")
+    study = write(root / "hello")
+    code = (
+        "import sys; from ablate.cli.report import main; code = main(sys.argv[1:]); "
+        "print(' '.join({m.partition('.')[0] for m in sys.modules}), file=sys.stderr); "
+        "sys.exit(code)"
+    )
+    runs = []
+    for seed in ("1", "2"):
+        folder = root / seed
+        command = [sys.executable, "-c", code, str(study.path), "--json", "--out", str(folder)]
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+        runs.append((files, set(done.stderr.split())))
+    return runs
+
+
+def printed(study: StudyDir, width: int) -> str:
+    file = io.StringIO()
+    show(judge(load(study.path)), Console(file=file, width=width, highlight=False))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_terminal_table_is_the_golden_one_and_fits(study: StudyDir, width: int) -> None:
+    text, golden = printed(study, width), GOLDEN / f"terminal-{width}.txt"
+    if os.environ.get("ABLATE_GOLDEN"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+    assert max(map(len, text.splitlines())) <= width
+    assert "\x1b" not in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_json_is_one_object_with_the_promised_keys(
+    study: StudyDir, capsys: pytest.CaptureFixture
+) -> None:
+    assert main([str(study.path), "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert {"arms", "metric", "baseline"} <= out.keys()
+    keys = {"arm", "seeds", "mean", "difference", "low", "high", "p", "verdict"}
+    assert all(keys <= arm.keys() for arm in out["arms"])
+    by_arm = {a["arm"]: a for a in out["arms"]}
+    assert by_arm["base"]["difference"] is None
+    assert by_arm["rope"]["verdict"] == "better"
+    assert (by_arm["qk_norm"]["diverged"], by_arm["qk_norm"]["verdict"]) == (1, "worse")
+
+
+def test_it_writes_every_file_and_says_where_the_page_is(
+    study: StudyDir, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(study.path.parent.parent)
+    assert main(["hello"]) == 0
+    assert "Report: runs/hello/report/index.html" in capsys.readouterr().out.replace("\n", "")
+    assert {p.name for p in study.report_path.iterdir()} == FILES
+    effects = pd.read_parquet(study.report_path / "effects.parquet")
+    assert effects["verdict"].tolist() == judge(load(study.path)).table["verdict"].tolist()
+
+
+def test_two_runs_write_the_same_bytes(
+    two_processes: list[tuple[dict[str, str], set[str]]],
+) -> None:
+    (one, _), (two, _) = two_processes
+    assert one.keys() == FILES
+    assert one == two
+
+
+def test_it_never_imports_torch_or_hydra(
+    two_processes: list[tuple[dict[str, str], set[str]]],
+) -> None:
+    imported = two_processes[0][1]
+    assert "pandas" in imported
+    assert not imported & {"torch", "hydra", "wandb", "submitit"}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_several_studies_are_reported_each(study: StudyDir, capsys: pytest.CaptureFixture) -> None:
+    other = studies.write_study(study.path.parent / "other", studies.values({"base": 0, "x": 0.1}))
+    out = study.path.parent / "out"
+    assert main([str(study.path), str(other.path), "--json", "--out", str(out)]) == 0
+    objects = json.loads(capsys.readouterr().out)["studies"]
+    assert [o["study"] for o in objects] == ["hello", "other"]
+    assert (out / "other" / "index.html").exists()
+
+
+def test_refusals_are_errors_with_a_remedy(study: StudyDir, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no study 'hallo'"):
+        main(["hallo", f"runs_dir={study.path.parent}"])
+    with pytest.raises(AblateError, match="ablate list"):
+        main([])
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_exploratory_results_say_so_first(study: StudyDir, capsys: pytest.CaptureFixture) -> None:
+    main([str(study.path), "--metric", "val/loss"])
+    out = capsys.readouterr().out
+    assert out.index("EXPLORATORY: val/loss") < out.index("verdict")
+    assert "Exploratory" in (study.report_path / "index.html").read_text(encoding="utf-8")
+    assert "**Exploratory**" in (study.report_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_latex_escapes_what_means_something_to_it(study: StudyDir) -> None:
+    text = latex(judge(load(study.path)))
+    assert r"qk\_norm" in text
+    assert r"95 \% interval" in text
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1

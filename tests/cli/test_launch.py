@@ -1,0 +1,126 @@
+"""`ablate launch` with real training, and the verbs that read what it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ablate.cli import VERBS
+from ablate.rundir import STATUSES, StudyDir
+
+Call = Callable[..., tuple[int, str, str]]
+
+SWEEP = """
+# @package _global_
+sweep:
+  question: Does RoPE help?
+  baseline: []
+  design: one_factor
+  factors:
+    position: [position=rope]
+  seeds: 1
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, small: list[str]) -> list[str]:
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "mine.yaml").write_text(SWEEP)
+    return ["sweep=mine", *small]
+
+
+def files(folder: str = "runs") -> dict[str, int]:
+    return {str(p): p.stat().st_mtime_ns for p in Path(folder).rglob("*") if p.is_file()}
+
+
+def test_a_launch_runs_what_is_missing_and_the_verbs_tell_of_it(
+    call: Call, sweep: list[str]
+) -> None:
+    code, out, _ = call("launch", *sweep, "--dry-run")
+    assert code == 0
+    assert "2 of 2 trials would run" in out
+    assert not Path("runs").exists()
+
+    code, out, err = call("launch", *sweep)
+    assert code == 0, err
+    assert out == ""
+    assert "2 done" in err
+    assert "ablate report mine" in err
+    before = files()
+
+    code, _, err = call("launch", *sweep)
+    assert code == 0
+    assert files() == before, "launched again, nothing is written"
+
+    code, out, _ = call("status", "mine", "--json")
+    status = json.loads(out)
+    assert code == 0
+    assert set(status["counts"]) == set(STATUSES)
+    assert status["counts"]["done"] == 2
+    wanted = {"id", "arm", "seed", "status", "step", "steps", "attempt", "reason"}
+    assert all(wanted <= set(t) for t in status["trials"])
+
+    code, out, _ = call("list", "--json")
+    (entry,) = json.loads(out)["studies"]
+    assert (entry["study"], entry["state"], entry["question"]) == (
+        "mine",
+        "done",
+        "Does RoPE help?",
+    )
+
+    first, second = (t["id"] for t in status["trials"])
+    code, out, _ = call("diff", f"mine/{first}", f"runs/mine/trials/{second}", "--json")
+    assert json.loads(out)["diff"]["model.rope"] == [False, True]
+    assert call("logs", "mine", first)[0] == 0
+    for verb in (["status", "mine"], ["list"], ["diff", f"mine/{first}", f"mine/{second}"]):
+        assert call(*verb)[0] == 0
+
+    code, _, err = call("launch", *sweep, "train.steps=7")
+    assert code == 2
+    assert "frozen" in err
+    assert "study=mine-2" in err
+    assert files() == before
+
+
+def test_a_failing_arm_is_told_of_and_is_run_again_only_when_asked(
+    call: Call, sweep: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "sweeps" / "mine.yaml"
+    path.write_text(SWEEP.replace("position=rope", "model.layer_norm_type=odd_norms:Norm"))
+    broken = (
+        "import torch\n"
+        "class Norm(torch.nn.LayerNorm):\n"
+        "    def __init__(self, *args, **kwargs):\n"
+        "        super().__init__(64)\n"
+        "    def forward(self, x):\n"
+        "        raise ZeroDivisionError('odd')\n"
+    )
+    (tmp_path / "odd_norms.py").write_text(broken)
+    code, _, err = call("launch", *sweep)
+    if code == 2:
+        pytest.skip(f"the plan does not take a norm by its import path: {err}")
+    assert code == 1, err
+    assert "--retry-failed" in err
+    states = [t.state() for t in StudyDir(Path("runs/mine")).trials()]
+    assert [s.status for s in states] == ["done", "failed"]
+    code, _, _ = call("launch", *sweep)
+    assert code == 1
+    assert [t.state() for t in StudyDir(Path("runs/mine")).trials()] == states
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_with_examples(call: Call, verb: str) -> None:
+    code, out, err = call(verb, "--help")
+    assert (code, err) == (0, "")
+    assert "examples:" in out
+    assert f"ablate {verb}" in out
+
+
+def test_no_verb_shows_all_verbs(call: Call) -> None:
+    code, out, _ = call()
+    assert code == 0
+    assert all(verb in out for verb in VERBS)
+    assert call("--help")[1] == out

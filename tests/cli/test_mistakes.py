@@ -1,0 +1,137 @@
+"""A mistake costs one readable paragraph and exit code 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+TINY = ["size=tiny", "train.steps=2"]
+
+MISTAKES: list[tuple[list[str], list[str]]] = [
+    # the words of the command line
+    (["tarin"], ["tarin", "train"]),
+    (["launhc", "sweep=hello"], ["launhc", "launch"]),
+    (["train", "--multi-run"], ["--multi-run", "--multirun"]),
+    (["plan", "--jsno", "sweep=hello"], ["--jsno"]),
+    (["launch", "sweep=hello", "--dryrun"], ["--dryrun", "--dry-run"]),
+    (["status"], ["study"]),
+    (["logs"], ["study"]),
+    (["report"], ["study"]),
+    (["diff", "a/b"], ["two trials"]),
+    (["data", "prepaer"], ["prepare"]),
+    (["list", "study=hello"], ["study=hello"]),
+    # overrides that cannot be read, or name nothing
+    (["train", *TINY, "seed"], ["seed"]),
+    (["train", *TINY, "trian.steps=3"], ["trian", "train"]),
+    (["train", *TINY, "train.stesp=3"], ["stesp", "steps"]),
+    (["train", *TINY, "steps=3"], ["train.steps"]),
+    (["train", *TINY, "positon=rope"], ["positon", "position"]),
+    (["train", *TINY, "position=roep"], ["roep", "rope"]),
+    (["train", "size=tinny"], ["tinny", "tiny"]),
+    (["train", *TINY, "optim.betas=[0.9,0.95"], ["optim.betas"]),
+    (["train", *TINY, "position=rope,alibi"], ["position", "-m"]),
+    (["train", *TINY, "sweep=hello"], ["sweep", "launch"]),
+    # values of the wrong type, or out of range
+    (["train", *TINY, "train.steps=-3"], ["train.steps=-3", "at least 1"]),
+    (["train", *TINY, "train.steps=1.5"], ["train.steps=1.5", "whole number"]),
+    (["train", *TINY, "train.batch_size=many"], ["train.batch_size=many"]),
+    (["train", *TINY, "seed=-1"], ["seed=-1"]),
+    (["train", *TINY, "optim.lr=0"], ["optim.lr"]),
+    (["train", *TINY, "optim.betas=[0.9]"], ["optim.betas"]),
+    (["train", *TINY, "model.rope=maybe"], ["model.rope=maybe"]),
+    (["train", *TINY, "model.attention_dropout=1.5"], ["attention_dropout"]),
+    (["train", *TINY, "optim.name=adam"], ["optim.name=adam", "adamw"]),
+    (["train", *TINY, "precision.name=fp8"], ["fp8", "bf16"]),
+    (["train", *TINY, "schedule.warmup=soon"], ["schedule.warmup"]),
+    (["train", *TINY, "train.device=tpu"], ["train.device=tpu"]),
+    (["train", *TINY, "train.device=cuda:99"], ["train.device"]),
+    (["train", *TINY, "study=../elsewhere"], ["study"]),
+    # what contradicts itself
+    (["train", *TINY, "model.alibi=true", "model.rope=true"], ["alibi", "rope"]),
+    (["train", *TINY, "model.n_heads=7"], ["n_heads"]),
+    (["train", *TINY, "train.micro_batch_size=5"], ["micro_batch_size", "batch_size"]),
+    (["train", *TINY, "train.sequence_length=100000"], ["sequence_length"]),
+    (["train", *TINY, "data.path=a", "data.dataset=b"], ["data.path"]),
+    (["train", *TINY, "train.activation_checkpointing=some"], ["activation_checkpointing"]),
+    (["train", *TINY, "optim.name=nowhere:Thing"], ["nowhere"]),
+    (["train", *TINY, "model.layer_norm_type=nowhere:Norm"], ["nowhere"]),
+    # files and folders
+    (["train", *TINY, "data.path=absent.txt"], ["data.path", "absent.txt"]),
+    (["train", *TINY, "data.path=empty.txt"], ["empty"]),
+    (["train", *TINY, "data.corpus=kvj"], ["kvj", "kjv"]),
+    (["train", *TINY, "runs_dir=a_file"], ["a_file"]),
+    (["status", "nothing"], ["nothing"]),
+    (["report", "nothing"], ["nothing"]),
+    (["logs", "nothing", "x"], ["nothing"]),
+    (["diff", "nothing/a", "nothing/b"], ["nothing"]),
+    # sweeps
+    (["plan"], ["sweep"]),
+    (["plan", "sweep=helo"], ["helo", "hello"]),
+    (["launch"], ["sweep"]),
+    (["launch", "sweep=helo"], ["helo", "hello"]),
+    (["launch", "sweep=hello", "sweep.design=spiral"], ["spiral"]),
+    (["launch", "sweep=hello", "sweep.seeds=0"], ["seeds"]),
+    (["launch", "sweep=hello", "sweep.budget.steps=-5"], ["budget"]),
+    (["launch", "sweep=hello", "sweep.factrs={}"], ["factrs", "factors"]),
+    (["launch", "sweep=hello", "seed=1"], ["seed"]),
+    (["launch", "sweep=hello", "force=true"], ["force"]),
+    (["launch", "sweep=hello", "cluster=slrum"], ["slrum"]),
+    (["launch", "sweep=hello", "cluster.workers=0"], ["cluster.workers"]),
+    (["launch", "sweep=hello", "train.device=cuda:99"], ["train.device"]),
+    # multiruns
+    (["train", "-m", *TINY, "position=rope,roep"], ["roep"]),
+    (["train", "-m", *TINY, "seed=0,1", "trian.steps=3"], ["trian"]),
+    (["train", "-m", *TINY, "seed=0,-1"], ["seed=-1"]),
+    (["train", "-m", *TINY, "optim.lr=choice(1e-3"], ["optim.lr"]),
+    (["train", "-m", *TINY, "seed=0,1", "hydra/launcher=slrum"], ["slrum"]),
+]
+
+
+def listing(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*")}
+
+
+def assert_one_paragraph(err: str, words: list[str]) -> None:
+    assert err.count("\n") == 1, err
+    assert "Traceback" not in err
+    assert err.startswith("ablate")
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize(("argv", "words"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
+def test_a_mistake_is_one_paragraph_and_leaves_nothing(
+    call: Call, tmp_path: Path, argv: list[str], words: list[str]
+) -> None:
+    (tmp_path / "a_file").write_text("text")
+    (tmp_path / "empty.txt").touch()
+    before = listing(tmp_path)
+    code, out, err = call(*argv)
+    assert code == 2, err
+    assert_one_paragraph(err, words)
+    assert out == ""
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "argv", [["tarin"], ["train", "train.steps=-3"], ["launch", "sweep=helo"]], ids=" ".join
+)
+def test_so_it_is_in_a_process_of_its_own(
+    tmp_path: Path, environment: dict[str, str], argv: list[str]
+) -> None:
+    command = [sys.executable, "-m", "ablate", *argv]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert_one_paragraph(done.stderr, [])
+    assert done.stdout == ""
+    assert listing(tmp_path) == set()
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len({" ".join(argv) for argv, _ in MISTAKES}) >= 60

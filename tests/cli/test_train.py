@@ -1,0 +1,169 @@
+"""`ablate train`: shown when finished, continued when stopped, recorded as a study."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+from ablate.rundir import StudyDir, TrialDir
+
+Call = Callable[..., tuple[int, str, str]]
+
+BROKEN_NORM = """
+import torch
+class Norm(torch.nn.Module):
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+    def reset_parameters(self):
+        pass
+    def forward(self, x):
+        raise ZeroDivisionError("this norm is broken")
+"""
+
+
+def only_trial(study: str = "train", runs: str = "runs") -> TrialDir:
+    (trial,) = StudyDir(Path(runs) / study).trials()
+    return trial
+
+
+def losses(trial: TrialDir) -> list[float]:
+    table = parquet.read_table(trial.metrics_path)
+    assert table["step"].to_pylist() == list(range(1, table.num_rows + 1))
+    return table["train/loss"].to_pylist()
+
+
+def test_a_finished_trial_is_shown_and_not_repeated_unless_forced(
+    call: Call, small: list[str]
+) -> None:
+    code, out, _ = call("train", *small)
+    assert code == 0
+    assert "done at step 6 of 6" in out
+    assert "val/bpb" in out
+    trial = only_trial()
+    before = {p: p.stat().st_mtime_ns for p in trial.path.rglob("*")}
+    code, again, err = call("train", *small)
+    assert (code, again) == (0, out)
+    assert "is finished" in err
+    assert {p: p.stat().st_mtime_ns for p in trial.path.rglob("*")} == before
+    first = losses(trial)
+    assert call("train", *small, "force=true")[0] == 0
+    assert losses(trial) == first
+    assert (trial.path / "aside-1" / "summary.json").exists()
+
+
+def test_arms_and_seeds_join_one_study_and_report_reads_it(call: Call, small: list[str]) -> None:
+    for extra in (["seed=0"], ["seed=1"], ["position=rope", "seed=0"], ["position=rope", "seed=1"]):
+        assert call("train", *small, *extra)[0] == 0
+    manifest = StudyDir(Path("runs/train")).manifest()
+    assert len(manifest["arms"]) == 2
+    assert len(manifest["trials"]) == 4
+    assert manifest["arms"][1]["reference"] == manifest["baseline"] == manifest["arms"][0]["name"]
+    assert "model.rope" in manifest["arms"][1]["diff"]
+    code, out, _ = call("report", "train", "--json")
+    assert code == 0
+    assert {a["seeds"] for a in json.loads(out)["arms"]} == {2}
+
+
+def test_a_stopped_trial_goes_on_as_if_it_had_never_stopped(
+    call: Call, small: list[str], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    longer = [*small, "train.steps=150"]
+    command = [sys.executable, "-m", "ablate", "train", *longer]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+    trials = tmp_path / "runs" / "train" / "trials"
+    deadline = time.monotonic() + 60
+    while not any((TrialDir(p).latest_row() or {"step": 0})["step"] > 9 for p in trials.glob("*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert b"Traceback" not in err
+    trial = only_trial()
+    state = trial.state()
+    assert state.status == "preempted"
+    assert 9 < state.step < 150
+    assert call("train", *longer)[0] == 0
+    assert trial.state().attempt == 2
+    assert call("train", *longer, "runs_dir=undisturbed")[0] == 0
+    assert losses(trial) == losses(only_trial(runs="undisturbed"))
+
+
+def test_a_failing_trial_says_why_and_where_the_traceback_is(
+    call: Call, small: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "broken_norms.py").write_text(BROKEN_NORM)
+    code, _, err = call("train", *small, "model.layer_norm_type=broken_norms:Norm")
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert "this norm is broken" in last
+    assert "Traceback" not in err
+    log = only_trial().newest_attempt().log_path
+    assert str(log.relative_to(Path.cwd()) if log.is_absolute() else log) in last
+    assert "ZeroDivisionError" in log.read_text()
+    assert only_trial().state().outcome == "code"
+    code, out, _ = call("logs", "train")
+    assert code == 0
+    assert "this norm is broken" in out
+
+
+def test_a_diverging_trial_is_a_result_with_an_exit_code_of_its_own(
+    call: Call, small: list[str]
+) -> None:
+    code, out, _ = call("train", *small, "optim.lr=1e38", "clip=none", "train.steps=20")
+    assert code == 1
+    assert "diverged at step" in out
+    state = only_trial().state()
+    assert (state.status, state.outcome) == ("diverged", "diverged")
+
+
+def test_a_multirun_is_a_study_whose_name_its_overrides_decide(
+    call: Call, small: list[str]
+) -> None:
+    argv = ["train", "-m", *small, "position=rope,none", "seed=0,1"]
+    assert call(*argv)[0] == 0
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("multirun-position-")
+    study = StudyDir(folder)
+    assert [a["name"] for a in study.manifest()["arms"]] == ["position-rope", "position-none"]
+    assert [t.state().status for t in study.trials()] == ["done"] * 4
+    assert {p.name for p in Path.cwd().iterdir()} == {"runs", "cache", "train.txt", "held_out.txt"}
+    again = ["train", "-m", "seed=0,1", "position=rope,none", *small]
+    code, _, err = call(*again)
+    assert code == 0
+    assert err.count("is finished") == 4
+    assert [p.name for p in Path("runs").iterdir()] == [folder.name]
+    code, out, _ = call("report", folder.name, "--json")
+    assert code == 0
+    assert len(json.loads(out)["arms"]) == 2
+
+
+def test_a_multirun_goes_on_past_a_failing_job_and_names_it_at_the_end(
+    call: Call, small: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "broken_norms.py").write_text(BROKEN_NORM)
+    norms = "model.layer_norm_type=broken_norms:Norm,rms"
+    code, _, err = call("train", "-m", *small, norms, "study=mixed")
+    assert code == 1
+    assert "broken" in err.splitlines()[-1]
+    states = {t.id: t.state().status for t in StudyDir(Path("runs/mixed")).trials()}
+    assert sorted(states.values()) == ["done", "failed"]
+
+
+@pytest.mark.parametrize("other", ["seed=1", "data.tokenizer_vocab_size=300"])
+def test_the_same_arm_on_other_data_is_another_arm_and_on_another_seed_is_not(
+    call: Call, small: list[str], other: str
+) -> None:
+    call("train", *small)
+    call("train", *small, other)
+    arms = StudyDir(Path("runs/train")).manifest()["arms"]
+    assert len(arms) == (1 if other.startswith("seed") else 2)

@@ -1,0 +1,199 @@
+"""One trial's way to each of its ends, with a training that does as it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+from fake_training import make_trial, run
+
+from ablate.errors import TrialEndedError
+from ablate.launch import job
+from ablate.launch.job import FencedOffError, run_job
+from ablate.rundir import TrialDir
+
+
+def steps_in_parquet(trial: TrialDir) -> list[int]:
+    return parquet.read_table(trial.metrics_path)["step"].to_pylist()
+
+
+def log_of(trial: TrialDir) -> str:
+    return trial.newest_attempt().log_path.read_text()
+
+
+def test_a_trial_that_is_done_leaves_its_record_and_its_summary(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, steps=20)
+    state = run_job(trial, run=run)
+    assert (state.status, state.outcome, state.step, state.attempt) == ("done", "done", 20, 1)
+    assert steps_in_parquet(trial) == list(range(1, 21))
+    assert trial.summary() == {"val/bpb": 0.25, "steps": 20}
+    table = parquet.read_table(trial.metrics_path)
+    assert str(table.schema.field("step").type) == "int64"
+    assert table["val/bpb"].to_pylist() == [None] * 19 + [0.25]
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "outcome"),
+    [
+        ("code", "failed", "code"),
+        ("config", "failed", "config"),
+        ("oom", "failed", "oom"),
+        ("memory", "failed", "oom"),
+        ("node", "failed", "node"),
+        ("diverged", "diverged", "diverged"),
+    ],
+)
+def test_every_bad_end_has_its_class_its_reason_and_its_record(
+    tmp_path: Path, how: str, status: str, outcome: str
+) -> None:
+    trial = make_trial(tmp_path, fail_at=7, how=how)
+    state = run_job(trial, run=run)
+    assert (state.status, state.outcome, state.step) == (status, outcome, 7)
+    assert state.reason
+    assert "\n" not in state.reason
+    assert "Traceback" in log_of(trial)
+    assert steps_in_parquet(trial) == list(range(1, 8))
+    assert trial.summary() is None
+
+
+def test_the_reason_of_a_failure_is_the_exceptions_last_line(tmp_path: Path) -> None:
+    state = run_job(make_trial(tmp_path, fail_at=3), run=run)
+    assert state.reason == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
+def test_a_signal_stops_at_the_next_step_with_a_checkpoint_and_the_trial_goes_on_from_there(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    trial = make_trial(tmp_path, steps=30, signal_at=13, signal=int(number))
+    handler = signal.getsignal(number)
+    state = run_job(trial, run=run)
+    assert (state.status, state.outcome, state.step) == ("preempted", "preempted", 13)
+    assert number.name in state.reason
+    assert signal.getsignal(number) == handler
+    assert trial.newest_checkpoint()[1] == 13
+    state = run_job(trial, run=run)
+    assert (state.status, state.attempt) == ("done", 2)
+    assert steps_in_parquet(trial) == list(range(1, 31))
+
+
+def test_before_the_first_step_a_signal_interrupts_at_once(tmp_path: Path) -> None:
+    def prepare_for_ever(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(20)
+
+    began = time.monotonic()
+    state = run_job(make_trial(tmp_path), run=prepare_for_ever)
+    assert state.status == "preempted"
+    assert time.monotonic() - began < 5
+
+
+def test_a_second_signal_does_not_wait_for_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ablate.launch.stop.ECHO_SECONDS", 0.1)
+
+    def long_step(attempt: object, config: object, *, should_stop, on_row) -> None:
+        should_stop()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(20)
+
+    began = time.monotonic()
+    assert run_job(make_trial(tmp_path), run=long_step).status == "preempted"
+    assert time.monotonic() - began < 5
+
+
+def test_an_echo_of_the_first_signal_is_no_second_one(tmp_path: Path) -> None:
+    def step(attempt: object, config: object, *, should_stop, on_row):
+        should_stop()
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return run(attempt, config, should_stop=should_stop, on_row=on_row)
+
+    trial = make_trial(tmp_path)
+    assert run_job(trial, run=step).step == 1
+    assert trial.newest_checkpoint()[1] == 1
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path)
+    run_job(trial, run=run)
+    before = {p: p.stat().st_mtime_ns for p in trial.path.rglob("*")}
+    with pytest.raises(TrialEndedError):
+        run_job(trial, run=run)
+    assert {p: p.stat().st_mtime_ns for p in trial.path.rglob("*")} == before
+
+
+def test_a_failed_trial_is_run_again_when_it_is_asked_for(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, steps=20, fail_at=15)
+    run_job(trial, run=run)
+    state = run_job(trial, run=run, again=("failed",))
+    assert (state.status, state.attempt, state.reason) == ("done", 2, None)
+    assert steps_in_parquet(trial) == list(range(1, 21))
+
+
+def test_a_configuration_that_was_edited_is_refused(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, steps=20)
+    path = trial.path / "config.yaml"
+    path.write_text(path.read_text().replace("steps: 20", "steps: 2"))
+    state = run_job(trial, run=run)
+    assert (state.status, state.outcome) == ("failed", "config")
+    assert "was changed" in state.reason
+
+
+def test_an_attempt_that_is_fenced_off_stops_and_writes_nothing_outside_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "BEAT_SECONDS", 0.05)
+    trial = make_trial(tmp_path, steps=400, pause=0.01)
+
+    def take_over() -> None:
+        while trial.latest_row() is None:
+            time.sleep(0.01)
+        (trial.path / "attempts" / "2").mkdir()
+
+    threading.Thread(target=take_over).start()
+    with pytest.raises(FencedOffError):
+        run_job(trial, run=run)
+    assert trial.state().status == "running"
+    assert not trial.metrics_path.exists()
+    assert not trial.summary_path.exists()
+    assert trial.latest_row()["step"] < 400
+
+
+def test_the_state_follows_a_running_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "BEAT_SECONDS", 0.05)
+    trial, seen = make_trial(tmp_path, steps=60, pause=0.01), set()
+
+    def look(row: dict) -> None:
+        state = trial.state()
+        seen.add((state.status, state.step))
+        assert state.steps == 60
+
+    run_job(trial, run=run, on_row=look)
+    assert {status for status, _ in seen} == {"running"}
+    assert len(seen) > 5
+
+
+def test_nan_and_infinity_survive_the_record(tmp_path: Path) -> None:
+    def odd(attempt, config, *, should_stop, on_row):
+        attempt.append("metrics.jsonl", {"step": 1, "train/loss": float("nan"), "lr": 1})
+        attempt.append("metrics.jsonl", {"step": 2, "train/loss": float("inf"), "lr": 0.5})
+        attempt.append("events.jsonl", {"step": 1, "kind": "nonfinite"})
+        return run(attempt, config, should_stop=should_stop, on_row=on_row)
+
+    trial = make_trial(tmp_path, steps=2)
+    run_job(trial, run=odd)
+    values = parquet.read_table(trial.metrics_path)["train/loss"].to_pylist()
+    assert str(values[:2]) == "[nan, inf]" or str(values[0]) == "nan"
+    assert [json.loads(x)["kind"] for x in trial.events_path.read_text().splitlines()] == [
+        "nonfinite"
+    ]

@@ -1,0 +1,100 @@
+"""`ablate plan` on a terminal, in a pipe, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from ablate.cli import plan as cli
+from ablate.cli.plan_view import amount, plan_view
+from ablate.errors import AblateError
+from ablate.plan import plan_sweep
+
+
+@pytest.fixture
+def sweep(write_sweep, tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    factors = {
+        "activation": ["activation=swiglu"],
+        "norm": ["norm=rms"],
+        "position": ["position=rope"],
+    }
+    return "sweep=" + write_sweep(
+        design="ladder", factors=factors, match="params", budget={"tokens": "1M"}
+    )
+
+
+def test_json_is_one_object_with_the_promised_keys(sweep, capsys) -> None:
+    assert cli.main([sweep, "--json"]) == 0
+    out = capsys.readouterr()
+    shown = json.loads(out.out)
+    assert out.err == ""
+    assert {"arms", "trials", "smallest_detectable_effect"} <= shown.keys()
+    assert shown["trials"] == 12
+    for arm in shown["arms"]:
+        assert {"arm", "overrides", "diff", "parameters", "flops_per_token"} <= arm.keys()
+
+
+def test_a_pipe_gets_plain_text_with_nothing_cut_off(sweep, capsys) -> None:
+    assert cli.main(["sweep.seeds=2", sweep]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert "…" not in text
+    for word in (
+        "baseline",
+        "+activation",
+        "+norm",
+        "+position",
+        "gelu_tanh→swiglu",
+        "mlp_hidden_size",
+        "8 trials",
+    ):
+        assert word in text
+    assert "Smallest detectable effect" in text
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120, 200])
+def test_every_arm_and_figure_is_readable_at_any_width(sweep, width, tmp_path) -> None:
+    from rich.console import Console
+
+    plan = plan_sweep([sweep], cwd=tmp_path)
+    console = Console(width=width, record=True, color_system=None, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(plan_view(plan, width))
+    text = console.export_text()
+    assert max(len(line) for line in text.splitlines()) <= width
+    solid = re.sub(r"\s+", "", text)
+    for arm in plan.arms:
+        assert arm.name in solid
+        assert f"{arm.parameters:,}" in solid
+
+
+def test_help_has_examples(capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["-h"])
+    assert stop.value.code == 0
+    assert "ablate plan sweep=hello --check" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [[], ["size=tiny"], ["sweep=nothing"], ["sweep=null"], ["sweep"], ["sweep=hello", "seed"]],
+)
+def test_a_request_without_a_sweep_is_refused_in_one_paragraph(argv, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AblateError) as error:
+        cli.main(argv)
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+
+
+def test_amounts_are_short() -> None:
+    assert [amount(x) for x in (3, 999, 1234, 2e6, 4.236e12, 1e18)] == [
+        "3",
+        "999",
+        "1.23k",
+        "2M",
+        "4.24T",
+        "1E",
+    ]

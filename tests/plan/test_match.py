@@ -1,0 +1,75 @@
+"""Matching: within 1 %, width before depth, or refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ablate.errors import PlanError
+from ablate.model import count
+from ablate.model.config import ModelConfig
+from ablate.plan.match import TOLERANCE, match
+
+BASE = {"d_model": 64, "n_heads": 4, "n_layers": 4, "vocab_size": 257, "embedding_size": None,
+        "max_sequence_length": 128, "eos_token_id": 256, "pad_token_id": 256}  # fmt: skip
+
+arms = st.fixed_dictionaries(
+    {},
+    optional={
+        "activation_type": st.sampled_from(["gelu", "swiglu", "relu2"]),
+        "rope": st.just(True),
+        "weight_tying": st.booleans(),
+        "include_bias": st.booleans(),
+        "attention_layer_norm": st.booleans(),
+        "n_kv_heads": st.sampled_from([1, 2, 4]),
+        "n_layers": st.integers(3, 6),
+        "block_group_size": st.just(1),
+    },
+)
+
+
+def flops(model: ModelConfig) -> int:
+    return count.flops_per_token(model, 128)
+
+
+@pytest.mark.parametrize("cost", [count.parameters, flops], ids=["params", "flops"])
+@given(changes=arms)
+def test_a_matched_arm_is_within_one_percent(cost, changes) -> None:
+    base, arm = ModelConfig(**BASE), ModelConfig(**BASE).replace(**changes)
+    target = cost(base)
+    try:
+        resized = match("x", arm, target, cost, "units")
+    except PlanError:
+        assume(False)
+    after = arm.replace(**{name: new for name, (_, new) in resized.items()})
+    assert abs(cost(after) - target) <= TOLERANCE * target
+    for name, (old, _) in resized.items():
+        assert old == (arm.hidden_size if name == "mlp_hidden_size" else getattr(arm, name))
+    if abs(cost(arm) - target) <= TOLERANCE * target:
+        assert resized == {}, "what is equal already keeps its tensors"
+    assert after.hidden_size % 2 == 0
+
+
+def test_the_width_is_tried_before_the_depth() -> None:
+    base = ModelConfig(**BASE, activation_type="gelu")
+    arm = base.replace(activation_type="swiglu")
+    assert list(match("x", arm, count.parameters(base), count.parameters, "parameters")) == [
+        "mlp_hidden_size"
+    ]
+
+
+def test_depth_follows_where_no_width_is_enough() -> None:
+    base = ModelConfig(**BASE, mlp_hidden_size=16)
+    arm = base.replace(n_layers=5)
+    resized = match("x", arm, count.parameters(base), count.parameters, "parameters")
+    assert resized["n_layers"][1] < 5
+
+
+def test_an_impossible_match_is_refused_with_the_arm_and_the_figures() -> None:
+    base = ModelConfig(**BASE)
+    arm = base.replace(d_model=512, n_heads=8)
+    with pytest.raises(
+        PlanError, match=r"Arm wide cannot be matched to the baseline's [\d,]+ parameters"
+    ):
+        match("wide", arm, count.parameters(base), count.parameters, "parameters")

@@ -1,0 +1,297 @@
+"""From a sweep to a plan: arms, trials, budget, matching, manifest."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablate.config.fingerprint import fingerprint
+from ablate.model.config import ModelConfig
+from ablate.plan import decide_hash, plan_sweep, resolve
+from ablate.plan.sizing import costs
+from ablate.rundir import State, StudyDir, write_json
+
+STEPS = {
+    "norm": ["norm=rms"],
+    "position": ["position=rope_500k"],
+    "placement": ["placement=post"],
+    "qk_norm": ["qk_norm=on"],
+}
+
+
+def test_a_plan_has_an_arm_for_each_step_and_a_trial_for_each_arm_and_seed(plan) -> None:
+    made = plan(design="ladder", factors=STEPS, seeds=3, budget={"tokens": "100k"})
+    names = [arm.name for arm in made.arms]
+    assert names == ["baseline", "+norm-rms", "+position-rope_500k", "+placement-post", "+qk_norm"]
+    assert {(t.arm, t.seed) for t in made.trials} == {(a, s) for a in names for s in range(3)}
+    assert made.study == "mine"
+    assert made.steps == round(100_000 / (8 * 128))
+    for trial in made.trials:
+        assert trial.fingerprint == fingerprint(trial.config)
+        assert trial.id == f"{trial.arm}-s{trial.seed}-{trial.fingerprint[:8]}"
+        assert trial.config["train"]["steps"] == made.steps
+        assert trial.config["seed"] == trial.seed
+        assert resolve(trial.config) == trial.config, "canonical"
+        assert trial.config["study"] == "mine"
+    assert len({t.fingerprint for t in made.trials}) == len(made.trials)
+
+
+def test_differences_are_to_the_baseline_and_changes_to_the_reference(plan) -> None:
+    made = plan(design="ladder", factors=STEPS)
+    last = made.arm("+qk_norm")
+    assert last.change == {"model.attention_layer_norm": [False, True]}
+    assert set(last.diff) == {
+        "model.attention_layer_norm",
+        "model.norm_after",
+        "model.rope",
+        "model.rope_theta",
+        "model.position",
+        "model.layer_norm_type",
+        "model.layer_norm_eps",
+    }
+    assert made.arms[0].diff == {}
+
+
+def test_a_bracket_of_rates_gives_every_arm_each_rate(plan) -> None:
+    made = plan(factors={"norm": ["norm=rms"]}, lr=["1e-3", 4e-3], seeds=[5, 7])
+    assert len(made.trials) == 2 * 2 * 2
+    rates = {(t.arm, t.seed, t.lr) for t in made.trials}
+    assert rates == {
+        (a, s, r) for a in ("baseline", "norm-rms") for s in (5, 7) for r in (0.001, 0.004)
+    }
+    for trial in made.trials:
+        assert trial.config["optim"]["lr"] == trial.lr
+        assert f"-s{trial.seed}-lr{trial.lr:g}-" in trial.id
+    one = plan(factors={"norm": ["norm=rms"]}, lr=2e-3)
+    assert {(t.lr, t.config["optim"]["lr"]) for t in one.trials} == {(None, 0.002)}
+
+
+def test_steps_on_the_command_line_are_the_newer_word(plan) -> None:
+    made = plan("train.steps=9", factors={"norm": ["norm=rms"]}, budget={"tokens": "1M"})
+    assert made.steps == 9
+    assert {t.config["train"]["steps"] for t in made.trials} == {9}
+
+
+def test_what_stands_on_the_command_line_holds_for_every_arm(plan) -> None:
+    made = plan(
+        "sweep.seeds=[3]", "model.d_model=32", "study=other", factors={"norm": ["norm=rms"]}
+    )
+    assert made.study == "other"
+    assert {t.config["model"]["d_model"] for t in made.trials} == {32}
+    assert {t.seed for t in made.trials} == {3}
+    assert made.base == ["model=gpt2", "size=tiny", "model.d_model=32", "study=other"]
+
+
+@pytest.mark.parametrize(("match", "what"), [("params", 0), ("flops", 1)])
+def test_matched_arms_are_within_one_percent_and_shown(plan, match, what) -> None:
+    factors = {"activation": ["activation=swiglu"], **STEPS, "tying": ["tying=untied"]}
+    made = plan(design="ladder", factors=factors, match=match)
+    target = costs(made.arms[0].config)[what]
+    for arm in made.arms:
+        assert abs(costs(arm.config)[what] / target - 1) <= 0.01
+        assert (arm.parameters, arm.flops_per_token) == costs(arm.config)
+        for field, (_, new) in arm.resized.items():
+            assert arm.config["model"][field.removeprefix("model.")] == new
+            assert field in arm.diff
+    assert made.arm("+activation-swiglu").resized
+    assert "MLP" in made.arm("+activation-swiglu").paired
+    if match == "params":
+        # The next rung is near enough at the width of the one below: the two stay paired
+        # throughout.
+        assert made.arm("+norm-rms").change.keys() == {
+            "model.layer_norm_type",
+            "model.layer_norm_eps",
+        }
+        assert made.arm("+norm-rms").paired == "everything that both have"
+
+
+def test_without_matching_unequal_sizes_are_said(plan) -> None:
+    made = plan(factors={"activation": ["activation=swiglu"]})
+    assert any("More than 1 %" in note and "activation" in note for note in made.notes)
+    assert not any("More than" in n for n in plan(factors={"norm": ["norm=rms"]}).notes)
+
+
+def test_excluded_combinations_are_left_out(plan) -> None:
+    factors = {"norm": ["norm=rms"], "position": ["position=rope", "position=alibi"]}
+    everything = plan(design="factorial", factors=factors)
+    some = plan(
+        design="factorial", factors=factors, exclude=[{"norm": "rms", "position": ["alibi"]}]
+    )
+    gone = {a.name for a in everything.arms} - {a.name for a in some.arms}
+    assert gone == {"norm-rms+position-alibi"}
+
+
+def test_a_design_of_the_users_own_is_found_by_import_path(plan, tmp_path, monkeypatch) -> None:
+    (tmp_path / "mine_designs.py").write_text(
+        "from ablate.design import DESIGNS\ndef backwards(factors):\n"
+        "    return DESIGNS['ladder'](dict(reversed(factors.items())))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = plan(design="mine_designs:backwards", factors=STEPS)
+    assert [a.name for a in made.arms][1:] == [
+        "+qk_norm",
+        "+placement-post",
+        "+position-rope_500k",
+        "+norm-rms",
+    ]
+
+
+def test_planning_twice_is_the_same_and_writes_nothing(plan, tmp_path) -> None:
+    first = plan(design="factorial", factors=STEPS, match="params")
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+    second = plan_sweep(["sweep=mine"], cwd=tmp_path)
+    assert first.to_json() == second.to_json()
+    assert [t.config for t in first.trials] == [t.config for t in second.trials]
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
+
+
+def test_the_manifest_holds_the_frozen_question(plan) -> None:
+    claim = {"says": "RMSNorm is as good", "source": "arXiv 1910.07467"}
+    made = plan(
+        design="ladder", factors=STEPS, seeds=2, claim=claim, decide={"smallest_effect": 0.01}
+    )
+    manifest = json.loads(json.dumps(made.manifest()))
+    expected = (
+        "schema study created revision question design baseline factors decide decide_hash match "
+        "budget arms trials code environment history"
+    )
+    assert set(expected.split()) <= manifest.keys()
+    assert manifest["decide"]["smallest_effect"] == 0.01
+    assert manifest["decide_hash"] == decide_hash(manifest["decide"])
+    assert manifest["claim"] == claim
+    assert manifest["budget"] == {"steps": made.steps, "tokens": made.steps * 8 * 128}
+    assert [a["reference"] for a in manifest["arms"]] == [
+        None,
+        "baseline",
+        "+norm-rms",
+        "+position-rope_500k",
+        "+placement-post",
+    ]
+    assert manifest["arms"][1]["overrides"] == ["norm=rms"]
+    assert manifest["arms"][1]["levels"]["norm"] == "rms"
+    assert manifest["arms"][1]["diff"]["model.layer_norm_type"] == ["default", "rms"]
+    assert {t["fingerprint"] for t in manifest["trials"]} == {t.fingerprint for t in made.trials}
+    assert {"version", "commit", "dirty"} <= manifest["code"].keys()
+    assert manifest["environment"]["python"] == sys.version.split()[0]
+
+
+def test_the_hash_of_the_rule_changes_with_the_rule(plan) -> None:
+    one = plan(factors={"norm": ["norm=rms"]})
+    other = plan(factors={"norm": ["norm=rms"]}, decide={"alpha": 0.01})
+    assert decide_hash(one.decide) != decide_hash(other.decide)
+
+
+def test_the_detectable_effect_is_known_once_a_study_has_finished(plan, tmp_path) -> None:
+    made = plan(factors={"norm": ["norm=rms"], "bias": ["bias=none"]})
+    assert made.smallest_detectable_effect is None
+    assert "the noise is unknown" in made.undetectable
+    study = StudyDir(tmp_path / "runs" / "earlier")
+    study.write_manifest(made.manifest())
+    rng = random.Random(0)
+    for trial in made.trials:
+        folder = study.trial(trial.id)
+        folder.create(trial.config, made.steps)
+        folder.write_state(State(status="done"))
+        write_json(folder.summary_path, {"val/bpb": 2 + 0.1 * trial.seed + rng.gauss(0, 0.01)})
+    again = plan(factors={"norm": ["norm=rms"], "bias": ["bias=none"]})
+    assert again.noise.source == "earlier"
+    assert 0.002 < again.noise.sd < 0.03, "what the seeds share is no noise"
+    assert again.smallest_detectable_effect > again.noise.sd
+    assert again.seeds_needed > 3
+    one_seed = plan(factors={"norm": ["norm=rms"], "bias": ["bias=none"]}, seeds=1)
+    assert one_seed.smallest_detectable_effect is None
+    assert "one seed" in one_seed.undetectable
+    other = plan("model.n_layers=3", factors={"norm": ["norm=rms"]})
+    assert other.smallest_detectable_effect is None, "another baseline, another noise"
+
+
+FACTORS_OF_A_HUNDRED_ARMS = {
+    "position": [None, "position=rope", "position=alibi", "position=none", "position=sinusoidal"],
+    "norm": [None, "norm=rms", "norm=layer_no_affine"],
+    "bias": [None, "bias=none"],
+    "qk_norm": [None, "qk_norm=on"],
+    "activation": [None, "activation=swiglu"],
+}
+
+
+def test_a_hundred_arms_are_planned_in_two_seconds_without_torch(write_sweep, tmp_path) -> None:
+    write_sweep(design="grid", factors=FACTORS_OF_A_HUNDRED_ARMS, match="params")
+    code = (
+        "import sys; from ablate.cli.plan import main; main(['sweep=mine', '--json'])\n"
+        "heavy = {'torch', 'pandas', 'hydra', 'transformers', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    root = Path(__file__).parents[2]
+    durations = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        durations.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        assert done.returncode == 0, done.stderr
+        if durations[-1] < 2:
+            break
+    shown = json.loads(done.stdout)
+    assert len(shown["arms"]) == 120
+    assert shown["trials"] == 360
+    # Processor time of the one thread, which is wall time on a machine with nothing else to do.
+    assert min(durations) < 2, durations
+
+
+SWEEPS = sorted((Path(__file__).parents[2] / "sweeps").glob("*.yaml"))
+
+
+def test_there_are_ready_sweeps() -> None:
+    names = {path.stem for path in SWEEPS}
+    assert {"hello", "gpt2_to_olmo2", "leave_one_out_olmo2", "init_fns", "positions"} <= names
+
+
+@pytest.mark.parametrize("name", [path.stem for path in SWEEPS])
+def test_every_ready_sweep_is_a_sound_plan(name: str, tmp_path) -> None:
+    made = plan_sweep([f"sweep={name}"], cwd=tmp_path)
+    assert len(made.arms) >= 4
+    assert made.smallest_detectable_effect is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_gpt2_to_olmo2_ends_at_olmo2(tmp_path) -> None:
+    made = plan_sweep(["sweep=gpt2_to_olmo2", "sweep.match=none"], cwd=tmp_path)
+    top = ModelConfig(**made.arms[-1].config["model"])
+    olmo2 = {
+        "activation_type": "swiglu",
+        "layer_norm_type": "rms",
+        "layer_norm_eps": 1e-6,
+        "norm_after": True,
+        "rope": True,
+        "rope_theta": 500_000,
+        "attention_layer_norm": True,
+        "include_bias": False,
+        "attention_dropout": 0.0,
+        "residual_dropout": 0.0,
+        "embedding_dropout": 0.0,
+        "weight_tying": False,
+        "init_fn": "normal",
+        "init_cutoff_factor": 3.0,
+    }
+    assert {name: getattr(top, name) for name in olmo2} == olmo2
+    first = ModelConfig(**made.arms[0].config["model"])
+    gpt2 = {
+        "activation_type": "gelu_tanh",
+        "layer_norm_type": "default",
+        "rope": False,
+        "include_bias": True,
+    }
+    assert {name: getattr(first, name) for name in gpt2} == gpt2
