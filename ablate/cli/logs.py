@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.trials import pick_trial
 from ablate.errors import AblateError, StudyError
-from ablate.rundir import ENDED, StudyDir, TrialDir, find_study
-from ablate.rundir.trial import Attempt
+from ablate.rundir import ENDED, Attempt, StudyDir, TrialDir, find_study
 
 __all__ = ["main"]
 

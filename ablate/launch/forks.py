@@ -18,7 +18,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ class Server:
 
 def _run_trial(request: dict[str, Any], parent: int, run: Callable[..., Any]) -> int:
     if request.get("gpu") is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(request["gpu"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpu(request["gpu"], os.environ)
     try:
         run_job(
             TrialDir(Path(request["trial"])),
@@ -125,6 +125,12 @@ def _run_trial(request: dict[str, Any], parent: int, run: Callable[..., Any]) ->
     except FencedOffError:
         return FENCED_OFF
     return RAN
+
+
+def visible_gpu(number: int, environment: Mapping[str, str]) -> str:
+    """The name of the `number`-th GPU among those that this process may see."""
+    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return visible[number] if number < len(visible) else str(number)
 
 
 def _check(configs: list[dict[str, Any]]) -> str | None:

@@ -87,7 +87,7 @@ class ModelConfig:
     """Multiply the logits by d_model ** -0.5."""
     vocab_size: int = 50257
     embedding_size: int | None = 50304
-    """Rows of the embedding; None or 0 means vocab_size."""
+    """Rows of the embedding; None means vocab_size."""
     weight_tying: bool = True
     eos_token_id: int = 50256
     pad_token_id: int = 50256
@@ -258,7 +258,7 @@ def _check_sizes(c: ModelConfig) -> None:
     )
     rows = c.embedding_size
     require(
-        not rows or rows >= c.vocab_size,
+        rows is None or rows >= c.vocab_size,
         "model.embedding_size",
         rows,
         f"has fewer rows than vocab_size={c.vocab_size}",

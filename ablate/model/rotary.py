@@ -1,4 +1,6 @@
-"""Rotary position embedding (RoPE, arXiv 2104.09864), and its stretching by YaRN (arXiv 2309.00071)."""
+"""Rotary position embedding (RoPE, arXiv 2104.09864), and its stretching by YaRN (arXiv
+2309.00071).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ __all__ = ["Rotary", "Rotation", "frequencies", "rotate"]
 
 
 class Rotation(NamedTuple):
-    """Tables for positions 0 … t-1. `sin` is negated in its first half, where the rotation subtracts."""
+    """Tables for positions 0 … t-1. `sin` is negated in its first half, where the rotation
+    subtracts.
+    """
 
     cos: Float[Tensor, "t c"]
     sin: Float[Tensor, "t c"]
@@ -35,11 +39,13 @@ def rotate(x: Float[Tensor, "b h t c"], by: Rotation) -> Float[Tensor, "b h t c"
     return y.to(x.dtype)
 
 
-def frequencies(config: ModelConfig, *, stretched: bool, device: torch.device) -> Float[Tensor, "half"]:
+def frequencies(
+    config: ModelConfig, *, stretched: bool, device: torch.device
+) -> Float[Tensor, "half"]:
     """Radians per position of each pair: θ^(-2i/c), blended towards a factor-th of it by YaRN.
 
-    Pairs that turn more than beta_fast times within the original length keep their frequency, those that
-    turn less than beta_slow times are slowed by the factor, with a linear ramp between.
+    Pairs that turn more than beta_fast times within the original length keep their frequency, those
+    that turn less than beta_slow times are slowed by the factor, with a linear ramp between.
     """
     c, theta = config.head_dim, config.rope_theta
     plain = 1.0 / (theta ** (torch.arange(0, c, 2, dtype=torch.float32, device=device) / c))
@@ -48,7 +54,11 @@ def frequencies(config: ModelConfig, *, stretched: bool, device: torch.device) -
     assert config.yarn_factor is not None
 
     def pair(turns: float) -> float:
-        return c * math.log(config.yarn_original_length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        return (
+            c
+            * math.log(config.yarn_original_length / (turns * 2 * math.pi))
+            / (2 * math.log(theta))
+        )
 
     low = max(math.floor(pair(config.yarn_beta_fast)), 0)
     high = min(math.ceil(pair(config.yarn_beta_slow)), c - 1)
@@ -64,7 +74,9 @@ class Rotary:
         self.config, self.cache = config, cache
 
     def tables(self, length: int, window: int | None, like: Tensor) -> Rotation:
-        """Tables for the positions 0 … length - 1 of a layer with this window, on `like`'s device."""
+        """Tables for the positions 0 … length - 1 of a layer with this window, on `like`'s
+        device.
+        """
         config, device = self.config, like.device
         stretched = config.yarn_factor is not None and window is None
 

@@ -20,11 +20,12 @@ an older attempt that wakes up can only write into its own folder. Reading needs
 nor pandas.
 """
 
+from ablate.rundir.attempt import Attempt
 from ablate.rundir.files import append_line, read_json, read_jsonl, write_atomic, write_json
 from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
 from ablate.rundir.state import ENDED, OUTCOMES, STATUSES, State
 from ablate.rundir.study import StudyDir, find_study, list_studies
-from ablate.rundir.trial import Attempt, TrialDir
+from ablate.rundir.trial import TrialDir
 
 __all__ = [
     "ENDED",

@@ -6,7 +6,7 @@ check for divergence and the rule. It never copies a value to the host.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from torch import Tensor
 from ablate.config.schema import ClipConfig
 from ablate.train.imports import is_import_path, load_object
 
-__all__ = ["CLIPS", "Clip", "build_clip", "gradient_norms"]
+__all__ = ["CLIPS", "Clip", "NoClip", "build_clip", "gradient_norms"]
 
 EPSILON = 1e-6
 """Keeps the coefficient finite at norm 0, as upstream and torch have it."""
@@ -26,8 +26,9 @@ def gradient_norms(gradients: list[Tensor]) -> Float[Tensor, " n"]:
     return torch.stack(torch._foreach_norm(gradients, 2, dtype=torch.float32))
 
 
+@runtime_checkable
 class Clip(Protocol):
-    """Limits gradients in place. An import path names a class with this interface."""
+    """Limits gradients in place. An import path names a class with this interface, say a NoClip."""
 
     def __init__(self, config: ClipConfig, names: list[str], betas: tuple[float, ...]) -> None: ...
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
 from ablate.data import IGNORED, Batch, Data, open_data, repetitive
-from ablate.errors import ConfigError
+from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig, OLMo
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
@@ -23,6 +26,8 @@ from ablate.train.precision import Precision
 from ablate.train.schedule import Rate, build_schedule
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
+
+log = logging.getLogger(__name__)
 
 STATEFUL = ("optimiser", "clip", "precision")
 """The parts of a run, besides the model, that carry something from one step to the next."""
@@ -76,11 +81,20 @@ class Run:
         return self.model.state_dict()
 
     def train_state(self) -> dict[str, Any]:
-        return {part: getattr(self, part).state_dict() for part in STATEFUL}
+        parts = {part: getattr(self, part).state_dict() for part in STATEFUL}
+        return {**parts, "data_fingerprint": self.data.fingerprint}
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        """Raises DataError where the text has changed since (another Python's stdlib, say)."""
         if checkpoint.model is None:
             return
+        before = checkpoint.train.get("data_fingerprint")
+        if before != self.data.fingerprint:
+            raise DataError(
+                f"This trial began on other data than {self.data.name} is now (fingerprint "
+                f"{str(before)[:8]}, now {self.data.fingerprint[:8]}). Give it back the files "
+                "that it began with, or start it afresh with force=true."
+            )
         self.model.load_state_dict(checkpoint.model)
         for part in STATEFUL:
             getattr(self, part).load_state_dict(checkpoint.train[part])
@@ -111,7 +125,7 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         model_config=model_config,
         data=data,
         model=model,
-        forward=torch.compile(model) if c.compile else model,
+        forward=compiled(model, device) if c.compile else model,
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim),
@@ -123,6 +137,15 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         device=device,
         sequence_length=length,
     )
+
+
+def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
+    """torch.compile; where a CPU has no C++ compiler, the model as it is, with a warning."""
+    compilers = [os.environ.get("CXX", "g++"), "g++", "clang++"]
+    if device.type == "cpu" and not any(shutil.which(name) for name in compilers):
+        log.warning("train.compile=true is ignored: there is no C++ compiler (install g++).")
+        return model
+    return torch.compile(model)
 
 
 def choose_device(name: str) -> torch.device:

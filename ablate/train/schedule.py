@@ -43,13 +43,13 @@ class Horizon:
     """None: the family's own default."""
     tokens_per_step: int = 1
 
-    def ramp(self, t: float, default: float, peak: float | None = None) -> float:
+    def ramp(self, t: int, default: float, peak: float | None = None) -> float:
         """Straight line from the warm-up's start to the peak."""
         start = default if self.warmup_from is None else self.warmup_from
         top = self.peak if peak is None else peak
         return start + (top - start) * min(t, self.warmup) / self.warmup
 
-    def progress(self, t: float) -> float:
+    def progress(self, t: int) -> float:
         """Share of the decay that is done: 0 at the end of warm-up, 1 at `end` and after."""
         return 1.0 if t >= self.end else (t - self.warmup) / (self.end - self.warmup)
 
@@ -123,7 +123,7 @@ def _envelope(c: ScheduleConfig, h: Horizon) -> Rate:
     """A cosine under a straight line."""
     floor = c.alpha_f * h.peak
 
-    def rate(t: float) -> float:
+    def rate(t: int) -> float:
         p = h.progress(t)
         return floor + (1 - p) * (h.peak - floor) * (1 + math.cos(math.pi * p)) / 2
 

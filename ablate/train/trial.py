@@ -79,20 +79,22 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
         unreadable.append({"attempt": number, "at": step, "reason": reason})
 
     found = checkpoint.read_newest(attempt.trial, run.device, skip)
-    start = 0 if found is None else found.step
     # Events of an attempt count from the step after the one at which it resumed.
-    first = start + 1 if found is not None else 0
+    first = 0 if found is None else found.step + 1
     for fields in unreadable:
         record.event(first, "checkpoint_unreadable", **fields)
+    facts = {
+        "attempt": attempt.number,
+        "device": device_name(run.device),
+        "compiled": run.forward is not run.model,
+    }
     if found is None:
-        record.event(0, "start", device=str(run.device), attempt=attempt.number)
+        record.event(0, "start", **facts)
         return 0
     run.restore(found)
     attempt.resumed_from(found.attempt, found.step)
-    record.event(
-        first, "resume", device=str(run.device), attempt=attempt.number, **{"from": found.attempt}
-    )
-    return start
+    record.event(first, "resume", **facts, resumed=found.attempt)
+    return found.step
 
 
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:

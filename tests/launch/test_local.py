@@ -14,6 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 from fake_training import make_study, make_trial
 
+from ablate.launch.forks import visible_gpu
 from ablate.launch.local import run_missing, workers_for
 from ablate.launch.pool import Pool
 from ablate.rundir import State, StudyDir, TrialDir
@@ -190,3 +191,8 @@ def test_workers_share_out_the_cores_or_the_gpus() -> None:
     assert workers_for(5, 1, 0) == 5
     assert workers_for(None, 1, 8) == 8
     assert workers_for(None, 10**6, 0) == 1
+
+
+def test_a_worker_gets_one_of_the_gpus_that_the_launcher_may_use() -> None:
+    assert visible_gpu(1, {}) == "1"
+    assert visible_gpu(1, {"CUDA_VISIBLE_DEVICES": "4,6"}) == "6"

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ def die(*_: Any) -> None:
 def arm(point: str) -> Any:
     """Prepares the kill; returns the on_row of the trial."""
     where, _, number = point.partition(":")
+    if where == "timer":
+        return None
     at = int(number or 0)
     if where == "after_row":
         return lambda row: die() if row["step"] == at else None
@@ -83,4 +86,8 @@ for line in sys.stdin:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
+    where, _, seconds = (json.loads(line)["kill"] or "").partition(":")
+    if where == "timer":
+        time.sleep(float(seconds))
+        os.kill(child, signal.SIGKILL)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ablate.train.batch import to_tensors
 from ablate.train.checkpoint import load_model_state
 from ablate.train.clip import gradient_norms
 from ablate.train.precision import Precision
+from ablate.train.record import Record
 from ablate.train.run import Run, assemble, seed_step
 
 CPU = torch.device("cpu")
@@ -351,6 +353,44 @@ def test_settings_of_the_process_are_put_back(config, trial):
     )
     assert set(seen) == {(1, 1)}
     assert (torch.get_num_threads(), torch.get_deterministic_debug_mode()) == before
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_same_trial_twice_gives_the_same_bits(threads, config, tmp_path):
+    curves = []
+    for name in ("a", "b"):
+        one = TrialDir(tmp_path / name)
+        run(one, config(train={"threads": threads, "steps": 3}))
+        curves.append([(r["train/loss"], r["train/update_norm"]) for r in rows(one)])
+    assert curves[0] == curves[1]
+
+
+def test_without_a_compiler_compilation_is_off_and_says_so(config, trial, monkeypatch, caplog):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    run(trial, config(train={"compile": True, "steps": 2}))
+    assert "train.compile=true is ignored" in caplog.text
+    assert events(trial, "start")[0]["compiled"] is False
+
+
+def test_what_the_loop_adds_to_a_step_by_itself_is_under_100_microseconds(config, trial):
+    """The row, the seed and the rate, in CPU time."""
+    trial.create({}, 1)
+    ready, record = assemble(TrialConfig.from_mapping(config()), CPU), Record(trial.acquire())
+    row = dict.fromkeys(["step", "tokens", "train/loss", "train/grad_norm", "lr", "a", "b"], 1 / 3)
+
+    def work() -> None:
+        seed_step(0, 1, CPU)
+        ready.set_rate(7)
+        record.row(row)
+
+    best = math.inf
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(200):
+            work()
+        best = min(best, (time.process_time() - began) / 200)
+    record.close()
+    assert best < 100e-6
 
 
 def test_dropout_is_seeded_by_seed_and_step():

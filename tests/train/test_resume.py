@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ablate.errors import DataError
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
 from ablate.train.checkpoint import load_model_state
@@ -54,7 +57,7 @@ def variant(config, name: str) -> dict[str, Any]:
 
 def rows(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """Without the clock."""
-    clock = ("tokens_per_second", "attempt", "from")
+    clock = ("tokens_per_second",)
     return [
         {k: v for k, v in row.items() if k not in clock}
         for row in TrialDir(folder).stitched(name)
@@ -102,6 +105,25 @@ def test_killed_at_every_kind_of_point_it_equals_the_undisturbed_trial(
     assert rows(killed, "events.jsonl") == rows(whole, "events.jsonl")
     assert_same(final(killed), final(whole))
     assert timeless(summary) == timeless(expected)
+
+
+def test_killed_from_outside_at_any_time_it_equals_the_undisturbed_trial(config, trials, tmp_path):
+    settings = variant(config, "adamw, dropout")
+    settings["train"].update(steps=60, checkpoint_every=2, validate_every=7)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    began = time.monotonic()
+    trials.finish(whole, settings)
+    seconds = time.monotonic() - began
+    draw = random.Random(0)
+    ends = [trials.attempt(killed, settings, f"timer:{draw.uniform(0.1, 0.5) * seconds}")]
+    while ends[-1] != 0 and len(ends) < 8:
+        ends.append(trials.attempt(killed, settings, f"timer:{draw.uniform(0.1, 0.5) * seconds}"))
+    if ends[-1] != 0:
+        trials.finish(killed, settings)
+    assert -9 in ends
+    assert rows(killed) == rows(whole)
+    assert rows(killed, "events.jsonl") == rows(whole, "events.jsonl")
+    assert_same(final(killed), final(whole))
 
 
 def test_dropout_is_really_on(config, trials, tmp_path):
@@ -248,3 +270,15 @@ def test_a_full_disk_while_saving_leaves_the_older_checkpoint(config, trial, mon
         run_trial(trial.acquire(), settings)
     assert trial.newest_attempt().checkpoint_steps() == [3]
     shutil.rmtree(trial.newest_attempt().checkpoints_path / ".step-000006.tmp")
+
+
+def test_a_trial_does_not_go_on_with_other_data(config, trial, text, tmp_path):
+    folder = tmp_path / "text"
+    shutil.copytree(text, folder)
+    settings = variant(config, "adamw, dropout")
+    settings["data"] = {**settings["data"], "path": str(folder)}
+    trial.create(settings, STEPS)
+    run_trial(trial.acquire(), settings, should_stop=stop_after(4))
+    (folder / "00.txt").write_text("In the beginning was another word. " * 9)
+    with pytest.raises(DataError, match="other data"):
+        run_trial(reacquire(trial), settings)
