@@ -41,8 +41,9 @@ def generate(
 ) -> OLMoGenerateOutput:
     """The `beam_size` best continuations that beam search finds, without the prompt.
 
-    Each step, `sampler` chooses `per_node_beam_size` continuations of every beam, the first step included,
-    and the best `beam_size` of all live on. With one beam that is greedy decoding, or plain sampling.
+    Each step, the first included, `sampler` chooses `per_node_beam_size` continuations of every
+    beam, and the best `beam_size` of all live on. With one beam that is greedy decoding, or plain
+    sampling.
 
     Args:
         model: put into eval mode for the time being.
@@ -111,8 +112,12 @@ class _Search:
             scores, chosen = total.topk(beams, dim=-1)
             origin = chosen // self.per_node
             token = token.view(b, -1).gather(1, chosen)
-            tokens = torch.cat((tokens.gather(1, origin[..., None].expand_as(tokens)), token[..., None]), -1)
-            self._reorder((origin + torch.arange(b, device=origin.device)[:, None] * beams).flatten())
+            tokens = torch.cat(
+                (tokens.gather(1, origin[..., None].expand_as(tokens)), token[..., None]), -1
+            )
+            self._reorder(
+                (origin + torch.arange(b, device=origin.device)[:, None] * beams).flatten()
+            )
         return tokens, scores
 
     def _next(self, inputs: Tensor, tokens: Tensor) -> Float[Tensor, "n v"]:
@@ -144,7 +149,9 @@ class _Search:
     def _spread(self) -> None:
         """From one row a prompt to one row a beam."""
         n = self.beams
-        self.past = [(k.repeat_interleave(n, 0), v.repeat_interleave(n, 0)) for k, v in self.past or []]
+        self.past = [
+            (k.repeat_interleave(n, 0), v.repeat_interleave(n, 0)) for k, v in self.past or []
+        ]
         if self.mask is not None:
             self.mask = self.mask.repeat_interleave(n, 0)
         if self.bias is not None and self.bias.shape[0] > 1:
@@ -152,7 +159,9 @@ class _Search:
 
     def _reorder(self, rows: Tensor) -> None:
         if self.beams > 1:  # masks and biases are the same for all beams of a prompt
-            self.past = [(k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.past or []]
+            self.past = [
+                (k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.past or []
+            ]
 
 
 def _extended(bias: Tensor, length: int) -> Float[Tensor, "#b #h k k"]:

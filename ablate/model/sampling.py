@@ -45,8 +45,8 @@ class Greedy:
 class Multinomial:
     """Draws from softmax(log_probs / temperature).
 
-    Without replacement the draws are distinct: the largest of log_probs / temperature + Gumbel noise have
-    exactly the law of drawing one by one (arXiv 1903.06059).
+    Without replacement the draws are distinct: the largest of log_probs / temperature + Gumbel
+    noise have exactly the law of drawing one by one (arXiv 1903.06059).
     """
 
     temperature: float = 1.0
@@ -55,7 +55,9 @@ class Multinomial:
     """On the model's device; torch's default one where it is None."""
 
     def __post_init__(self) -> None:
-        require(self.temperature > 0, "sampler.temperature", self.temperature, "must be greater than 0")
+        require(
+            self.temperature > 0, "sampler.temperature", self.temperature, "must be greater than 0"
+        )
 
     def kept(self, logits: Float[Tensor, "n v"]) -> Float[Tensor, "n v"]:
         """The tempered logits, with -inf for the tokens that are ruled out."""
@@ -64,7 +66,9 @@ class Multinomial:
     def __call__(self, log_probs: Float[Tensor, "n v"], count: int) -> Choice:
         logits = self.kept(log_probs / self.temperature)
         if self.with_replacement:
-            tokens = torch.multinomial(logits.softmax(-1), count, replacement=True, generator=self.generator)
+            tokens = torch.multinomial(
+                logits.softmax(-1), count, replacement=True, generator=self.generator
+            )
         else:
             noise = torch.empty_like(logits).exponential_(generator=self.generator).log().neg()
             tokens = (logits + noise).topk(count, dim=-1).indices
@@ -122,7 +126,9 @@ class NoRepeatedNGrams:
     def __post_init__(self) -> None:
         require(self.n > 0, "constraint.n", self.n, "must be at least 1")
 
-    def __call__(self, log_probs: Float[Tensor, "n v"], tokens: Int[Tensor, "n t"]) -> Float[Tensor, "n v"]:
+    def __call__(
+        self, log_probs: Float[Tensor, "n v"], tokens: Int[Tensor, "n t"]
+    ) -> Float[Tensor, "n v"]:
         n, have = self.n, tokens.shape[1]
         if have < n:
             return log_probs
