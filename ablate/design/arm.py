@@ -41,6 +41,8 @@ class ArmSpec:
     """Of all its levels, in the order of the factors; on top of the baseline's."""
     reference: str | None
     """The arm that it is compared with; None for the baseline."""
+    toggles: tuple[tuple[str, ...], ...] = ()
+    """The same overrides, level by level: those of one level go together."""
 
 
 def arm(name: str, levels: Mapping[str, Level], reference: str | None) -> ArmSpec:
@@ -50,6 +52,7 @@ def arm(name: str, levels: Mapping[str, Level], reference: str | None) -> ArmSpe
         levels={factor: level.label for factor, level in levels.items()},
         overrides=tuple(o for level in levels.values() for o in level.overrides),
         reference=reference,
+        toggles=tuple(level.overrides for level in changes(list(levels.values()))),
     )
 
 

@@ -93,31 +93,37 @@ def shrink(config: ModelConfig, length: int) -> ModelConfig:
 
 def build(config: ModelConfig, length: int) -> Built:
     """Logits and gradients of the small model; its weights depend on names and shapes alone."""
-    model = OLMo(shrink(config, length), init_params=True, seed=0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tensors this small only wait for other threads
+    try:
+        return _build(shrink(config, length))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _build(config: ModelConfig) -> Built:
+    model = OLMo(config, init_params=True, seed=0)
     initial = {name: p.detach().clone() for name, p in model.named_parameters()}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(_shared_weights(name, parameter))
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, 64, (2, TOKENS), generator=generator)
+    tokens = torch.randint(0, config.vocab_size, (2, TOKENS), generator=generator)
     logits = model(tokens).logits
-    torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
-    ).backward()
+    labels = tokens[:, 1:].flatten()
+    torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels).backward()
     gradients = {n: p.grad.detach() for n, p in model.named_parameters() if p.grad is not None}
     return Built(logits=logits.detach(), gradients=gradients, initial=initial)
 
 
 def compare(a: Built, b: Built) -> Difference:
     """What tells b from a: outputs, else gradients, else the initial weights."""
+    # A tensor without a gradient computes nothing, whatever it holds.
+    used = {**a.gradients, **b.gradients}
     pairs: dict[str, list[tuple[Any, Any]]] = {
         "outputs": [(a.logits, b.logits)],
-        "gradients": [
-            (a.gradients.get(n), b.gradients.get(n)) for n in {**a.gradients, **b.gradients}
-        ],
-        "initial weights": [
-            (a.initial.get(n), b.initial.get(n)) for n in {**a.initial, **b.initial}
-        ],
+        "gradients": [(a.gradients.get(n), b.gradients.get(n)) for n in used],
+        "initial weights": [(a.initial.get(n), b.initial.get(n)) for n in used],
     }
     for what, tensors in pairs.items():
         size = max((_distance(x, y) for x, y in tensors), default=0.0)

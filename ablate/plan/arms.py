@@ -67,12 +67,14 @@ class Toggles:
 def compose_arm(
     spec: ArmSpec, base: Sequence[str], composer: Composer, toggles: Toggles, *, ladder: bool
 ) -> ComposedArm:
-    """The configuration of `base` plus the arm's overrides; every override has had its way.
+    """The configuration of `base` plus the arm's overrides; every toggle has had its way.
+
+    Inside a toggle overrides go together, and a later one may refine an earlier one. In a ladder
+    a later rung may take an earlier one's field; it is noted.
 
     Raises:
         PlanError: with the arm's name in front, for an illegal configuration, or where two
-            overrides set one field to different values. In a ladder a later rung may take an
-            earlier one's field; it is noted.
+            toggles set one field to different values.
     """
     try:
         tree = composer.compose([*base, *spec.overrides])
@@ -81,11 +83,15 @@ def compose_arm(
         raise PlanError(f"Arm {spec.name}: {error}") from error
     arm = ComposedArm(spec=spec, config=config)
     final = dict(flat(tree))
-    for i, override in enumerate(spec.overrides):
+    groups = spec.toggles or tuple((override,) for override in spec.overrides)
+    for i, override in ((i, override) for i, group in enumerate(groups) for override in group):
         for name, wanted in toggles.sets(override).items():
             if name not in final or final[name] == wanted:
                 continue
-            later = _setter(name, final[name], spec.overrides[i + 1 :], toggles)
+            if _setter(name, final[name], groups[i], toggles):
+                continue
+            rest = [other for group in groups[i + 1 :] for other in group]
+            later = _setter(name, final[name], rest, toggles)
             if ladder and later is not None:
                 note = f"{later} replaces {name}={show(wanted)} of {override}"
                 if note not in arm.replaces:

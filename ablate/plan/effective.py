@@ -15,6 +15,9 @@ from ablate.model.config import ModelConfig
 
 __all__ = ["effective", "effective_fingerprint", "unread"]
 
+ROADS = ("block_type", "block_group_size", "attention_backend", "flash_attention")
+"""Fields of the model that choose an implementation; outputs agree up to rounding."""
+
 
 def unread(config: Mapping[str, Any]) -> dict[str, str]:
     """Dotted field -> why the run of this resolved configuration never reads it."""
@@ -40,8 +43,6 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
         rope=None,
         alibi=None,
         position=model.position_scheme,
-        flash_attention=None,
-        attention_backend="flash" if model.flash_attention else model.attention_backend,
         sliding_window=None if min(windows) >= length else windows,
         sliding_window_pattern=None,
         sliding_window_full_last=None,
@@ -76,6 +77,13 @@ def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, st
     for section, names in NESTED.items():
         for name in names:
             yield f"{section}.{name}", "it does not change the result"
+    for name in ROADS:
+        yield (
+            f"model.{name}",
+            "it is another road to the same function (`ablate bench` times roads)",
+        )
+    if config["precision"]["name"] == "fp32":
+        yield "model.rope_full_precision", "everything is in float32"
     yield from _unread_of_positions(c)
     yield from _unread_of_windows(c, config["train"]["sequence_length"] or c.max_sequence_length)
     if not c.attention_layer_norm:

@@ -86,6 +86,10 @@ def _overrides(field: str, value: Any) -> tuple[str, ...]:
             raise ConfigError(
                 field, item, reason, "Use sweep.seeds for seeds, or set it for the whole sweep"
             )
+    keys = [_key(item) for item in items]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(field, value, f"sets {key} twice", "Keep one of them")
     return tuple(items)
 
 

@@ -56,7 +56,7 @@ def train(
         norms = gradient_norms(gradients)
         loss, z_loss, norm = torch.cat((losses, norms.norm()[None])).tolist()
         row: dict[str, Any] = {"step": step, "tokens": step * run.tokens_per_step}
-        row |= {"train/loss": loss, "train/grad_norm": norm, "lr": rate}
+        row |= {"train/loss": loss, "train/grad_norm": norm, "train/update_norm": 0.0, "lr": rate}
 
         finite = math.isfinite(loss) and math.isfinite(norm)
         if finite:
@@ -66,7 +66,6 @@ def train(
             row["train/update_norm"] = update_norm.after().item()
         elif precision.may_retry(loss):
             record.event(step, "overflow", scale=precision.scale)
-            row["train/update_norm"] = 0.0
         else:
             diverge(record, row, f"loss {loss}, gradient norm {norm}")
         precision.update()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
 from ablate.data import IGNORED, Batch, Data, open_data, repetitive
-from ablate.errors import ConfigError
+from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig, OLMo
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
@@ -81,11 +81,20 @@ class Run:
         return self.model.state_dict()
 
     def train_state(self) -> dict[str, Any]:
-        return {part: getattr(self, part).state_dict() for part in STATEFUL}
+        parts = {part: getattr(self, part).state_dict() for part in STATEFUL}
+        return {**parts, "data_fingerprint": self.data.fingerprint}
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        """Raises DataError where the text has changed since (another Python's stdlib, say)."""
         if checkpoint.model is None:
             return
+        before = checkpoint.train.get("data_fingerprint")
+        if before != self.data.fingerprint:
+            raise DataError(
+                f"This trial began on other data than {self.data.name} is now (fingerprint "
+                f"{str(before)[:8]}, now {self.data.fingerprint[:8]}). Give it back the files "
+                "that it began with, or start it afresh with force=true."
+            )
         self.model.load_state_dict(checkpoint.model)
         for part in STATEFUL:
             getattr(self, part).load_state_dict(checkpoint.train[part])

@@ -25,6 +25,8 @@ from ablate.errors import AblateError, ConfigError, PlanError
         ),
         ("model.n_kv_heads=4", "model.n_kv_heads", "means the same"),
         ("model.mlp_hidden_size=256", "model.mlp_hidden_size", "means the same"),
+        ("block=llama", "model.block_type", "another road to the same function"),
+        ("attention=math", "model.attention_backend", "another road to the same function"),
         ("norm=low_precision", "model.layer_norm_type", "means the same"),
         ("train.checkpoint_every=7", "train.checkpoint_every", "does not change the result"),
         ("model.precision=amp_bf16", "model.precision", "does not change the result"),
@@ -80,6 +82,11 @@ def test_the_same_value_twice_is_no_conflict(plan) -> None:
     assert len(plan(design="leave_one_out", factors=factors).arms) == 4
 
 
+def test_overrides_of_one_level_go_together_and_may_refine_each_other(plan) -> None:
+    made = plan(factors={"theta": [["position=rope", "model.rope_theta=500"]]})
+    assert made.arms[1].config["model"]["rope_theta"] == 500
+
+
 def test_a_value_of_the_baseline_that_beats_a_toggle_is_refused(plan) -> None:
     base = ["model=gpt2", "size=tiny", "model.layer_norm_eps=1e-4"]
     with pytest.raises(
@@ -110,8 +117,8 @@ def test_a_rung_that_would_lose_against_an_earlier_one_is_refused(plan) -> None:
 
 
 def test_an_illegal_combination_names_its_arm(plan) -> None:
-    factors = {"block": ["block=llama"], "placement": ["placement=post"]}
-    with pytest.raises(PlanError, match=r"^Arm block-llama\+placement-post: model\.norm_after"):
+    factors = {"peri": ["model.peri_norm=true"], "post": ["model.norm_after=true"]}
+    with pytest.raises(PlanError, match=r"^Arm peri_norm\+post-norm_after: model\.peri_norm=true"):
         plan(design="factorial", factors=factors)
     with pytest.raises(PlanError, match=r"^Arm width-d_model-65: model\.d_model=65"):
         plan(factors={"width": ["model.d_model=65"]})

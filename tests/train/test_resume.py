@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from ablate.errors import DataError
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
 from ablate.train.checkpoint import load_model_state
@@ -269,3 +270,15 @@ def test_a_full_disk_while_saving_leaves_the_older_checkpoint(config, trial, mon
         run_trial(trial.acquire(), settings)
     assert trial.newest_attempt().checkpoint_steps() == [3]
     shutil.rmtree(trial.newest_attempt().checkpoints_path / ".step-000006.tmp")
+
+
+def test_a_trial_does_not_go_on_with_other_data(config, trial, text, tmp_path):
+    folder = tmp_path / "text"
+    shutil.copytree(text, folder)
+    settings = variant(config, "adamw, dropout")
+    settings["data"] = {**settings["data"], "path": str(folder)}
+    trial.create(settings, STEPS)
+    run_trial(trial.acquire(), settings, should_stop=stop_after(4))
+    (folder / "00.txt").write_text("In the beginning was another word. " * 9)
+    with pytest.raises(DataError, match="other data"):
+        run_trial(reacquire(trial), settings)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablate.config.schema import ScheduleConfig
+from ablate.config.typed import build
 from ablate.errors import ConfigError
 from ablate.train.schedule import SCHEDULES, bolt_on_warmup, build_schedule
 
@@ -215,3 +218,19 @@ def test_what_makes_no_sense_is_refused_by_field(name, fields, field):
     with pytest.raises(ConfigError) as caught:
         ours(name, **fields)
     assert caught.value.field.startswith(field)
+
+
+CONF = Path(__file__).parents[2] / "conf" / "schedule"
+
+
+@pytest.mark.parametrize("option", sorted(p.stem for p in CONF.glob("*.yaml")))
+def test_every_option_of_the_configuration_gives_a_rate_at_each_step(option):
+    section = yaml.safe_load((CONF / f"{option}.yaml").read_text())["schedule"]
+    config = build(ScheduleConfig, section, "schedule")
+    rate = build_schedule(config, peak=PEAK, steps=37, tokens_per_step=1000)
+    assert all(0 <= rate(t) <= PEAK for t in range(1, 38))
+    assert max(rate(t) for t in range(1, 38)) > 0
+
+
+def test_every_schedule_is_an_option_of_the_configuration():
+    assert {p.stem for p in CONF.glob("*.yaml")} == set(SCHEDULES)

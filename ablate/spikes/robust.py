@@ -1,0 +1,39 @@
+"""Order statistics of small windows in plain Python: for 16 to 128 values faster than NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+__all__ = ["MAD_TO_SIGMA", "mad", "median", "middle", "quantum"]
+
+MAD_TO_SIGMA = 1.4826
+"""The standard deviation of a normal distribution in units of its median absolute deviation."""
+
+
+def middle(ordered: Sequence[float]) -> float:
+    """The median of values that are sorted already."""
+    n = len(ordered)
+    half = n >> 1
+    return ordered[half] if n & 1 else (ordered[half - 1] + ordered[half]) * 0.5
+
+
+def median(values: Iterable[float]) -> float:
+    return middle(sorted(values))
+
+
+def mad(values: Sequence[float]) -> float:
+    """Median absolute deviation from the median; not scaled."""
+    m = median(values)
+    return middle(sorted([abs(v - m) for v in values]))
+
+
+def quantum(values: Sequence[float]) -> float:
+    """The step of quantised values (bfloat16 logs): the smallest distance of two distinct ones.
+
+    0 where more than half of the values are distinct, so that they are not quantised.
+    """
+    distinct = sorted(set(values))
+    if len(distinct) < 2 or 2 * len(distinct) > len(values):
+        return 0.0
+    return min(b - a for a, b in pairwise(distinct))

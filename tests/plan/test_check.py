@@ -1,0 +1,114 @@
+"""`ablate plan --check`: every arm is built, and a toggle without effect is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ablate.cli import check, plan
+from ablate.errors import PlanError
+from ablate.model.config import ModelConfig
+from ablate.plan import plan_sweep
+
+
+@pytest.fixture
+def checked(write_sweep, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def make(**fields):
+        return check.check(plan_sweep([f"sweep={write_sweep(**fields)}"], cwd=tmp_path))
+
+    return make
+
+
+def test_every_arm_is_built_and_each_toggle_has_a_proof(checked) -> None:
+    levels = {
+        "activation": "activation=swiglu",
+        "norm": "norm=rms",
+        "eps": "model.layer_norm_eps=1e-3",
+        "position": "position=rope",
+        "theta": ["position=rope", "model.rope_theta=500000"],
+        "window": "window=sliding",
+        "qk_norm": "qk_norm=per_head",
+        "placement": "placement=peri",
+        "bias": "bias=none",
+        "kv": "kv_heads=mqa",
+        "tying": "tying=untied",
+        "init": "init=mitchell",
+        "dropout": "dropout=none",
+        "rate": "optim.lr=3e-3",
+    }
+    proofs = {p.arm: p for p in checked(factors={"x": levels})}
+    assert len(proofs) == 1 + len(levels)
+    for name, proof in proofs.items():
+        assert proof.parameters > 0
+        what = {"baseline": "built", "x-dropout": "the training differs", "x-rate": "the training"}
+        what["x-init"] = "initial weights differ"
+        assert proof.proof.startswith(what.get(name, "outputs differ")), (name, proof.proof)
+
+
+def test_a_toggle_of_the_users_own_that_does_nothing_is_found(
+    checked, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "my_norms.py").write_text(
+        "from ablate.model.norm import NORMS\nclass Same(NORMS['default']):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PlanError, match="up to rounding"):
+        checked(factors={"x": ["model.layer_norm_type=my_norms:Same"]})
+
+
+def test_what_matching_resized_is_no_proof(checked, tmp_path, monkeypatch) -> None:
+    (tmp_path / "my_idle.py").write_text(
+        "import torch\n"
+        "from ablate.model.norm import NORMS\n"
+        "class Idle(NORMS['default']):\n"
+        "    def __init__(self, *args, **kwargs):\n"
+        "        super().__init__(*args, **kwargs)\n"
+        "        self.idle_weight = torch.nn.Parameter(torch.zeros(999))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    fields = {"factors": {"x": ["model.layer_norm_type=my_idle:Idle"]}, "match": "params"}
+    with pytest.raises(PlanError, match="up to rounding"):
+        checked(**fields)
+
+
+def test_large_models_are_shrunk_with_their_proportions() -> None:
+    from ablate.model import compare
+
+    big = ModelConfig(
+        d_model=5120,
+        n_heads=40,
+        n_kv_heads=8,
+        n_layers=64,
+        mlp_hidden_size=55296,
+        rope=True,
+        sliding_window_pattern=[4096, 4096, 4096, -1],
+        max_sequence_length=8192,
+    )
+    small = compare.shrink(big, 8192)
+    assert small.n_heads % small.effective_n_kv_heads == 0
+    assert small.effective_n_kv_heads < small.n_heads
+    assert [small.window(i) for i in range(small.n_layers)] == [16, 16, 16, None]
+    assert small.hidden_size / small.d_model == pytest.approx(55296 / 5120, rel=0.02)
+
+
+def test_json_carries_the_proofs(write_sweep, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        plan.main([f"sweep={write_sweep(factors={'n': ['norm=rms']})}", "--check", "--json"]) == 0
+    )
+    shown = json.loads(capsys.readouterr().out)
+    assert [c["arm"] for c in shown["checks"]] == ["baseline", "n-norm-rms"]
+    assert [c["parameters"] for c in shown["checks"]] == [a["parameters"] for a in shown["arms"]]
+
+
+def test_building_finds_roads_that_differ_in_rounding_only() -> None:
+    from ablate.model import compare
+
+    base = ModelConfig(d_model=64, n_heads=4, n_layers=2, rope=True, max_sequence_length=64)
+    one = compare.build(base, 64)
+    for road in ({"attention_backend": "math"}, {"rope_full_precision": False}):
+        assert compare.compare(one, compare.build(base.replace(**road), 64)).what is None
+    assert compare.compare(one, compare.build(base.replace(rope_theta=9000), 64)).what == "outputs"
