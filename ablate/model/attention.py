@@ -1,6 +1,4 @@
-"""Attention of queries to keys: three kernels that compute the same function, and the choice among
-them.
-"""
+"""Attention of queries to keys: three kernels for one function, and the choice among them."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from ablate.model.rotary import Rotation
 __all__ = ["Scope", "attend", "choose_backend", "require_flash"]
 
 SHORT = 512
-"""Up to this length the plain product is faster than SDPA in bfloat16 on a CPU that multiplies
-bfloat16.
-"""
+"""Up to this length `plain` beats SDPA in bfloat16, on a CPU with bfloat16 instructions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +36,7 @@ class Scope:
     window: int | None = None
     """For the flash kernel, which takes no bias."""
     documents: list[list[int]] | None = None
-    """Lengths of the documents of each row, to attend within each by itself (SDPA and math on a
-    CPU).
-    """
+    """Lengths of the documents of each row, attended to one by one (sdpa and math on a CPU)."""
     cumulative: Int[Tensor, "n"] | None = None
     """For the flash kernel: where the documents of the flattened batch begin and end."""
     longest: int = 0

@@ -1,6 +1,4 @@
-"""One layer: attention and MLP, each with its norm and its residual. The parameters' names are
-OLMo's.
-"""
+"""One layer: attention and MLP, each with its norm and its residual. Names are OLMo's."""
 
 from __future__ import annotations
 
@@ -24,22 +22,22 @@ __all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock", "li
 
 
 def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """A Linear whose values are still to be drawn: torch's own initialisation would be thrown
-    away.
-    """
+    """A Linear whose values are still to be drawn: torch's own would be thrown away."""
     device = torch.get_default_device()
-    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)
+    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)  # type: ignore
 
 
 class Block(nn.Module):
     """What both kinds share: everything but the projections to queries, keys and values.
 
-    norm before:  x + f(norm(x))        norm_after:  x + norm(f(x))        peri_norm:  x +
-    norm'(f(norm(x)))
+    norm before:  x + f(norm(x))
+    norm_after:   x + norm(f(x))
+    peri_norm:    x + norm'(f(norm(x)))
     """
 
-    # what activation checkpointing (fine_grained) recomputes inside the block
+    ff_proj: nn.Linear
     fine_grained_attention = False
+    """Whether fine-grained checkpointing recomputes attention too."""
 
     def __init__(self, layer: int, config: ModelConfig) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""What is computed once and kept: position tables and biases, shared by all blocks; never in a
-state dict.
-"""
+"""What is computed once and kept: position tables and biases. Never in a state dict."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ class BufferCache(dict[Hashable, tuple[Tensor, ...]]):
     ) -> tuple[Tensor, ...]:
         """The tables under `key`, at least `length` long along their last dimension but one.
 
-        `build(n)` makes them. Outside a first request the length is doubled, so that generating
+        `build(n)` makes them. After the first request the length is doubled, so that generating
         token by token does not rebuild them each step.
         """
         held = self.get(key)

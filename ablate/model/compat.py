@@ -29,9 +29,7 @@ def ungrouped_name(name: str, group_size: int) -> str:
 
 
 def grouped_name(name: str, group_size: int) -> str:
-    """`transformer.blocks.N…` as `transformer.block_groups.G.J…`; unchanged where groups are single
-    blocks.
-    """
+    """`transformer.blocks.N…` as `transformer.block_groups.G.J…`, where groups hold several."""
     if group_size == 1:
         return name
 
@@ -47,10 +45,9 @@ def make_state_dict_compatible(
 ) -> tuple[dict[str, T], dict[str, set[str]]]:
     """A state dict of any layout OLMo ever wrote, under the names that `config` expects.
 
-    Drops wrappers' prefixes; gives a norm that older sequential blocks shared (`….norm.weight`) to
-    both
-    attn_norm and ff_norm; regroups blocks for another block_group_size. Tensors are passed on as
-    they are.
+    Drops wrappers' prefixes; gives a norm that older sequential blocks shared (`….norm.weight`)
+    to both attn_norm and ff_norm; regroups blocks for another block_group_size. Tensors are
+    passed on as they are.
 
     Returns:
         The new state dict, and the map from each old key to its new keys.

@@ -41,9 +41,8 @@ def generate(
 ) -> OLMoGenerateOutput:
     """The `beam_size` best continuations that beam search finds, without the prompt.
 
-    Each step, `sampler` chooses `per_node_beam_size` continuations of every beam, the first step
-    included,
-    and the best `beam_size` of all live on. With one beam that is greedy decoding, or plain
+    Each step, the first included, `sampler` chooses `per_node_beam_size` continuations of every
+    beam, and the best `beam_size` of all live on. With one beam that is greedy decoding, or plain
     sampling.
 
     Args:

@@ -1,6 +1,4 @@
-"""From masks, biases, windows, documents and positions to the `Scope` of each layer, once a forward
-pass.
-"""
+"""From masks, windows, documents and positions to the `Scope` of each layer, once a pass."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class Visibility:
     attention_mask: Shaped[Tensor, "b k"] | None = None
     """1 keeps, 0 hides a key from all queries."""
     attention_bias: Shaped[Tensor, "..."] | None = None
-    """Replaces the causal mask; [k, k], [b, k, k] or [#b, #h, k, k]. Integers and bool: 1 =
-    sees.
-    """
+    """Replaces the causal mask; [k, k], [b, k, k] or [#b, #h, k, k]. Integer or bool: 1 = sees."""
     doc_lens: Int[Tensor, "b n"] | None = None
     """Lengths of the documents in each row, zero-padded."""
     max_doc_lens: Sequence[int] | None = None
@@ -87,7 +83,7 @@ class _Builder:
         if given.doc_lens is not None:
             if past:
                 raise DataError(
-                    "doc_lens together with past_key_values: documents cannot span a cache. "
+                    "doc_lens with past_key_values: documents cannot span a cache. "
                     "Run the whole sequence at once, or without doc_lens."
                 )
             self.documents = self._splittable(given.doc_lens)
@@ -118,9 +114,7 @@ class _Builder:
     # ---- biases
 
     def _fixed(self, window: int | None, dtype: torch.dtype) -> Float[Tensor, "1 #h q k"]:
-        """Causality, window and position: what no input changes. Kept from one forward pass to the
-        next.
-        """
+        """Causality, window and position: what no input changes, kept for the next pass."""
 
         def build(n: int) -> tuple[Tensor]:
             bias = _hide(_distance(n, self.x.device) < 0)
@@ -169,8 +163,7 @@ class _Builder:
         return torch.searchsorted(ends, place.contiguous(), right=True).to(self.x.device)
 
     def _splittable(self, doc_lens: Tensor) -> list[list[int]] | None:
-        """The lengths, where documents are attended to one by one: on a CPU, if nothing else
-        interferes.
+        """The lengths, where documents are attended to one by one: on a CPU, if nothing interferes.
 
         Elsewhere the lengths stay on the device, unchecked: reading them would wait for it.
         """
@@ -179,10 +172,10 @@ class _Builder:
         lengths = [[int(n) for n in row if n] for row in doc_lens.tolist()]
         for index, row in enumerate(lengths):
             if sum(row) != self.keys:
-                raise DataError(
-                    f"doc_lens[{index}] adds up to {sum(row)}, but the sequence has {self.keys} "
-                    "tokens. Count the last, unfinished document too."
+                text = (
+                    f"doc_lens[{index}] adds up to {sum(row)}, but there are {self.keys} tokens. "
                 )
+                raise DataError(text + "Count the last, unfinished document too.")
         ours = (
             self.position_bias is None or type(self.position).__module__ == "ablate.model.position"
         )

@@ -1,6 +1,4 @@
-"""Activations. A gated one is fed a projection of twice its width: the linear half first, then the
-gate.
-"""
+"""Activations. A gated one is fed twice its width: the linear half first, then the gate."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ _EVERY = {"one_in_two": 2, "one_in_three": 3, "one_in_four": 4, "one_in_five": 5
 
 
 def wrap_policy(model: nn.Module, strategy: str | None) -> Callable[..., bool] | None:
-    """The policy: a callable (module, recurse, nonwrapped_numel) -> whether to wrap (or to look
-    inside).
+    """The policy: (module, recurse, nonwrapped_numel) -> whether to wrap (or to look inside).
 
     by_block(_group): each block (group). …_and_size: the embedding and the untied head as well.
     one_in_n: blocks whose index is a multiple of n. size_based: torch's own, by parameter count.

@@ -117,8 +117,7 @@ class OLMo(nn.Module):
             attention_bias: replaces the causal mask; added to the logits of attention, or, if bool
                 or integer, 1 = may attend. [k, k], [b, k, k] or [b, h, k, k]. Position biases
                 (ALiBi, relative) and sliding windows stay in force.
-            doc_lens: lengths of the documents in each row, zero-padded; no query sees another
-                document.
+            doc_lens: lengths of the documents in each row, zero-padded; no query sees another one.
             max_doc_lens: the longest document of each row.
             past_key_values: `attn_key_values` of the positions that came before.
             use_cache: return keys and values.
@@ -133,8 +132,7 @@ class OLMo(nn.Module):
         if past_key_values is not None and len(past_key_values) != config.n_layers:
             text = f"past_key_values has {len(past_key_values)} entries"
             raise DataError(
-                f"{text}, but the model has {config.n_layers} layers. Pass attn_key_values as "
-                "returned."
+                f"{text}, but the model has {config.n_layers} layers. Pass attn_key_values."
             )
         past = past_key_values[0][0].shape[-2] if past_key_values else 0
 
@@ -179,9 +177,7 @@ class OLMo(nn.Module):
         return self.transformer["wpe" if "wpe" in self.transformer else "position"]
 
     def set_activation_checkpointing(self, strategy: str | None) -> None:
-        """Recompute activations in the backward pass by one of `checkpointing.STRATEGIES`; None:
-        keep all.
-        """
+        """Recompute activations in the backward pass, by one of `checkpointing.STRATEGIES`."""
         checkpoints_block(strategy, 0)
         self.checkpointing = strategy
         for block in self.blocks:
@@ -201,9 +197,7 @@ class OLMo(nn.Module):
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
-        """Measures each forward pass within: the largest attention logit and the activation RMS of
-        each layer.
-        """
+        """Measures the passes within: largest attention logit and activation RMS of each layer."""
         record = Recorder()
         blocks = self.blocks
         for block in blocks:
