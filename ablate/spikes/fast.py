@@ -5,7 +5,7 @@ a shift, a CUSUM with k = 1 and h = 20 against the median of the rows 17 to 32 b
 level reaches late. A fourth is for runs that log their learning rate: within 48 rows of a
 jump of it, a shift of the loss needs only h = 6 with k = 1/2.
 While it is open the baseline is frozen, so that a spike cannot hide the next one. The alarm is
-given on the second row over 3 sigma within three, at once where the row is over 20 sigma, or
+given on the second row over 3 sigma within three, at once where the row is over 14 sigma, or
 where rows are so many steps apart that a second one would come too late.
 """
 
@@ -19,7 +19,7 @@ from ablate.spikes.excursion import AFTER, CHECK, Excursion, restore, tail
 
 __all__ = ["FastArm"]
 
-OPEN, SURE, LEAD = 6.0, 20.0, 3.0
+OPEN, SURE, LEAD = 6.0, 14.0, 3.0
 UNIT = 1024
 """CUSUMs are kept in whole 1/1024 sigma: exact, whatever the order of the additions."""
 SHIFT_K, SHIFT_H = UNIT, 20 * UNIT
