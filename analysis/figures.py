@@ -1,22 +1,27 @@
 """Interactive figures of the page: a judgement (and thinned curves) in, a plotly figure out.
 
+A figure is plotly's own JSON (`data` and `layout`), as `plotly.graph_objects.Figure` takes it.
 Colours of text and grid are left to the page, which knows whether it is light or dark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from ablate.analysis.bands import bands
 from ablate.analysis.display import decimals
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.palette import VERDICT_COLOURS, arm_colours, arm_dashes, translucent
 
-__all__ = ["curve_figure", "effects_figure", "seed_differences"]
+__all__ = ["curve_figure", "effects_figure", "seed_differences", "visible_range"]
+
+_LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
+_BANDS_UP_TO = 20
+"""Arms; more bands than that hide each other and everything else."""
 
 
 def seed_differences(j: Judgement) -> pd.DataFrame:
@@ -25,101 +30,50 @@ def seed_differences(j: Judgement) -> pd.DataFrame:
     metric = j.rule.metric
     if metric not in trials:
         return pd.DataFrame(columns=["arm", "seed", "difference"])
-    counted = trials[trials["id"].isin(j.chosen) & (trials["status"] == "done")]
+    counted = trials[trials["id"].isin(j.finished)]
     cell = counted.groupby(["arm", "seed"])[metric].mean()
+    compared = j.table.loc[j.table["verdict"] != "baseline", ["arm", "reference"]]
     rows = []
-    for arm, reference in j.table.loc[
-        j.table["verdict"] != "baseline", ["arm", "reference"]
-    ].to_numpy():
-        if arm not in cell or reference not in cell:
-            continue
-        difference = (cell[arm] - cell[reference]).dropna()
-        rows += [(arm, int(seed), float(d)) for seed, d in difference.items() if np.isfinite(d)]
+    for arm, reference in compared.to_numpy():
+        if arm in cell and reference in cell:
+            difference = (cell[arm] - cell[reference]).dropna()
+            rows += [(arm, int(s), float(d)) for s, d in difference.items() if np.isfinite(d)]
     return pd.DataFrame(rows, columns=["arm", "seed", "difference"])
 
 
-def effects_figure(j: Judgement) -> go.Figure:
+def effects_figure(j: Judgement) -> dict[str, Any]:
     """A forest plot: the difference of each arm to its reference, its intervals, and each seed."""
     table = j.table[j.table["verdict"] != "baseline"]
     seeds = seed_differences(j)
-    d = decimals(j)
-    figure = go.Figure()
-    if j.rule.smallest_effect:
-        edge = j.rule.smallest_effect
-        figure.add_vrect(
-            x0=-edge, x1=edge, fillcolor="rgba(138,143,152,0.16)", line_width=0, layer="below"
-        )
-    level = f"{100 * (1 - j.rule.alpha):g} %"
+    digits = decimals(j)
+    data: list[dict[str, Any]] = []
     shown: set[str] = set()
     for row in table.to_dict("records"):
-        colour = VERDICT_COLOURS[row["verdict"]]
-        label = f"{row['arm']}"
-        if np.isfinite(row["low"]):
-            for low, high, width in (
-                (row["low"], row["high"], 3),
-                (row["equivalent_low"], row["equivalent_high"], 8),
-            ):
-                figure.add_trace(
-                    go.Scatter(
-                        x=[low, high],
-                        y=[label, label],
-                        mode="lines",
-                        line={
-                            "color": translucent(colour, 0.9 if width == 3 else 0.35),
-                            "width": width,
-                        },
-                        hoverinfo="skip",
-                        showlegend=False,
-                    )
-                )
         own = seeds[seeds["arm"] == row["arm"]]
-        figure.add_trace(
-            go.Scatter(
-                x=own["difference"].tolist(),
-                y=[label] * len(own),
-                mode="markers",
-                marker={
-                    "color": colour,
-                    "size": 9,
-                    "symbol": "line-ns",
-                    "line": {"color": colour, "width": 1.5},
-                },
-                text=[f"seed {s}" for s in own["seed"]],
-                hovertemplate=f"%{{text}}: %{{x:+.{d}f}}<extra>{label}</extra>",
-                showlegend=False,
-            )
-        )
-        interval = (
-            f"<br>{level} [{row['low']:+.{d}f}, {row['high']:+.{d}f}]"
-            if np.isfinite(row["low"])
-            else ""
-        )
-        figure.add_trace(
-            go.Scatter(
-                x=[row["difference"] if np.isfinite(row["difference"]) else None],
-                y=[label],
-                mode="markers",
-                marker={"color": colour, "size": 11},
-                name=row["verdict"],
-                legendgroup=row["verdict"],
-                showlegend=row["verdict"] not in shown,
-                hovertemplate=f"<b>{label}</b>: %{{x:+.{d}f}}{interval}<br>{row['verdict']}"
-                "<extra></extra>",
-            )
-        )
+        data += _forest_row(row, own, digits, 100 * (1 - j.rule.alpha))
+        data[-1]["showlegend"] = row["verdict"] not in shown
         shown.add(row["verdict"])
     against = "reference" if j.ladder else str(j.baseline)
     better = "← better" if j.rule.lower_is_better else "better →"
-    figure.update_layout(
-        template=go.layout.Template(),
-        height=110 + 34 * max(len(table), 2),
-        margin={"l": 10, "r": 10, "t": 10, "b": 50},
-        xaxis={
+    edge = j.rule.smallest_effect
+    matters = {
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": -edge,
+        "x1": edge,
+        "y0": 0,
+        "y1": 1,
+    }
+    layout = {
+        "height": 110 + 34 * max(len(table), 2),
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 50},
+        "xaxis": {
             "title": {"text": f"{j.rule.metric} minus {against}   ({better})"},
             "zeroline": True,
             "range": _span([table["low"], table["high"], seeds["difference"], table["difference"]]),
         },
-        yaxis={
+        "yaxis": {
             "type": "category",
             "categoryarray": table["arm"].tolist()[::-1],
             "categoryorder": "array",
@@ -127,76 +81,138 @@ def effects_figure(j: Judgement) -> go.Figure:
             "showgrid": False,
             "range": [-0.6, len(table) - 0.4],
         },
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-        hovermode="closest",
-    )
-    return figure
+        "shapes": [
+            matters
+            | {"fillcolor": "rgba(138,143,152,0.16)", "line": {"width": 0}, "layer": "below"}
+        ],
+        "legend": _LEGEND,
+        "hovermode": "closest",
+    }
+    return {"data": data, "layout": layout}
 
 
-def curve_figure(j: Judgement, curve: pd.DataFrame, metric: str) -> go.Figure:
+def _forest_row(
+    row: dict[str, Any], own: pd.DataFrame, digits: int, percent: float
+) -> list[dict[str, Any]]:
+    """The marks of one arm; the last is its estimate."""
+    colour, arm = VERDICT_COLOURS[row["verdict"]], row["arm"]
+    marks: list[dict[str, Any]] = []
+    interval = ""
+    if np.isfinite(row["low"]):
+        interval = f"<br>{percent:g} % [{row['low']:+.{digits}f}, {row['high']:+.{digits}f}]"
+        marks += [
+            {
+                "type": "scatter",
+                "x": [low, high],
+                "y": [arm, arm],
+                "mode": "lines",
+                "line": {"color": translucent(colour, alpha), "width": width},
+                "hoverinfo": "skip",
+                "showlegend": False,
+            }
+            for low, high, width, alpha in (
+                (row["low"], row["high"], 3, 0.9),
+                (row["equivalent_low"], row["equivalent_high"], 8, 0.35),
+            )
+        ]
+    known = np.isfinite(row["difference"])
+    return [
+        *marks,
+        {
+            "type": "scatter",
+            "x": own["difference"].tolist(),
+            "y": [arm] * len(own),
+            "mode": "markers",
+            "marker": {
+                "color": colour,
+                "size": 9,
+                "symbol": "line-ns",
+                "line": {"color": colour, "width": 1.5},
+            },
+            "text": [f"seed {s}" for s in own["seed"]],
+            "hovertemplate": f"%{{text}}: %{{x:+.{digits}f}}<extra>{arm}</extra>",
+            "showlegend": False,
+        },
+        {
+            "type": "scatter",
+            "x": [row["difference"] if known else None],
+            "y": [arm],
+            "mode": "markers",
+            "marker": {"color": colour, "size": 11},
+            "name": row["verdict"],
+            "legendgroup": row["verdict"],
+            "hovertemplate": f"<b>{arm}</b>: %{{x:+.{digits}f}}{interval}<br>{row['verdict']}"
+            "<extra></extra>",
+        },
+    ]
+
+
+def curve_figure(j: Judgement, curve: pd.DataFrame, metric: str) -> dict[str, Any]:
     """Mean over seeds of each arm, with the range as a band (traces whose `meta` is "band")."""
-    arms = [a for a in j.table["arm"] if (curve["arm"] == a).any()]
+    by_arm = dict(list(curve.groupby("arm", sort=False)))
+    arms = [a for a in j.table["arm"] if a in by_arm]
     colours, dashes = arm_colours(arms, j.baseline), arm_dashes(arms, j.baseline)
-    figure = go.Figure()
-    for arm in arms:
-        rows = curve[curve["arm"] == arm]
-        if (rows["seeds"] > 1).any() or len(rows) > 1:
-            x = [*rows["step"], *rows["step"][::-1]]
-            y = _short([*rows["high"], *rows["low"][::-1]])
-            figure.add_trace(
-                go.Scatter(
-                    x=x,
-                    y=y,
-                    fill="toself",
-                    fillcolor=translucent(colours[arm], 0.16),
-                    line={"width": 0},
-                    mode="lines",
-                    hoverinfo="skip",
-                    legendgroup=arm,
-                    showlegend=False,
-                    meta="band",
-                )
-            )
-    for arm in arms:
-        rows = curve[curve["arm"] == arm]
-        figure.add_trace(
-            go.Scatter(
-                x=rows["step"].tolist(),
-                y=_short(rows["mean"]),
-                mode="lines" if len(rows) > 1 else "markers",
-                line={"color": colours[arm], "width": 2, "dash": dashes[arm]},
-                name=arm,
-                legendgroup=arm,
-                meta="mean",
-                hovertemplate="%{y:.4f}",
-            )
-        )
-    figure.add_traces(_diverged(j, metric, colours))
-    # The first steps lie far above the rest: the axis starts where the curves have come down.
-    late = curve[curve["step"] > curve["step"].max() * 0.1]
-    low, high = float(late["low"].min()), float(late["mean"].max())
-    pad = 0.06 * (high - low or 1.0)
-    figure.update_layout(
-        template=go.layout.Template(),
-        height=440,
-        margin={"l": 10, "r": 10, "t": 10, "b": 45},
-        xaxis={"title": {"text": "step"}, "zeroline": False},
-        yaxis={
+    data = [
+        {
+            "type": "scatter",
+            "x": [*rows["step"].tolist(), *rows["step"].tolist()[::-1]],
+            "y": _short([*rows["high"], *rows["low"].tolist()[::-1]]),
+            "fill": "toself",
+            "fillcolor": translucent(colours[arm], 0.16),
+            "line": {"width": 0},
+            "mode": "lines",
+            "hoverinfo": "skip",
+            "legendgroup": arm,
+            "showlegend": False,
+            "meta": "band",
+        }
+        for arm, rows in ((a, by_arm[a]) for a in arms)
+        if len(arms) <= _BANDS_UP_TO
+    ]
+    data += [
+        {
+            "type": "scatter",
+            "x": rows["step"].tolist(),
+            "y": _short(rows["mean"]),
+            "mode": "lines" if len(rows) > 1 else "markers",
+            "line": {"color": colours[arm], "width": 2, "dash": dashes[arm]},
+            "name": arm,
+            "legendgroup": arm,
+            "meta": "mean",
+            "customdata": [d if d == d else None for d in _short(rows["difference"])],
+            "hovertemplate": "%{y:.4f}",
+        }
+        for arm, rows in ((a, by_arm[a]) for a in arms)
+    ]
+    data += _diverged(j, metric, colours)
+    layout = {
+        "height": 440,
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 45},
+        "xaxis": {"title": {"text": "step"}, "zeroline": False},
+        "yaxis": {
             "title": {"text": metric},
             "automargin": True,
             "zeroline": False,
-            "range": [low - pad, high + pad],
+            "range": visible_range(curve),
         },
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-        hovermode="x unified",
-    )
-    return figure
+        "legend": _LEGEND,
+        "hovermode": "x unified" if len(arms) <= _BANDS_UP_TO else "closest",
+    }
+    return {"data": data, "layout": layout}
+
+
+def visible_range(curve: pd.DataFrame) -> list[float]:
+    """The first steps lie far above the rest: the axis starts where the curves have come down."""
+    late = curve[curve["step"] > curve["step"].max() * 0.1]
+    low, high = float(late["low"].min()), float(late["mean"].max())
+    pad = 0.06 * (high - low or 1.0)
+    return [low - pad, high + pad]
 
 
 def _diverged(
     j: Judgement, metric: str, colours: dict[str, str], most: int = 40
-) -> list[go.Scatter]:
-    """Diverged trials, each a thin line of its own up to a cross: means are of the survivors."""
+) -> list[dict[str, Any]]:
+    """Diverged trials, each a thin line up to a cross: the means are those of the survivors."""
     trials = j.frames.trials
     gone = trials[(trials["status"] == "diverged") & trials["id"].isin(j.chosen)]
     traces = []
@@ -204,20 +220,21 @@ def _diverged(
         curve = bands(j.frames.curves, metric, ids=[row["id"]], points=150)
         if not len(curve):
             continue
-        colour = colours.get(row["arm"], "#d9534f")
+        colour = colours.get(row["arm"], VERDICT_COLOURS["worse"])
         traces.append(
-            go.Scatter(
-                x=curve["step"].tolist(),
-                y=_short(curve["mean"]),
-                mode="lines+markers",
-                line={"color": translucent(colour, 0.8), "width": 1, "dash": "dot"},
-                marker={"symbol": "x", "size": [0] * (len(curve) - 1) + [9], "color": colour},
-                name=f"{row['id']} diverged",
-                legendgroup=row["arm"],
-                showlegend=False,
-                meta="diverged",
-                hovertemplate="%{y:.4f}",
-            )
+            {
+                "type": "scatter",
+                "x": curve["step"].tolist(),
+                "y": _short(curve["mean"]),
+                "mode": "lines+markers",
+                "line": {"color": translucent(colour, 0.8), "width": 1, "dash": "dot"},
+                "marker": {"symbol": "x", "size": [0] * (len(curve) - 1) + [9], "color": colour},
+                "name": f"{row['id']} diverged",
+                "legendgroup": row["arm"],
+                "showlegend": False,
+                "meta": "diverged",
+                "hovertemplate": "%{y:.4f}",
+            }
         )
     return traces
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from ablate.errors import StudyError
 from ablate.rundir import ENDED, StudyDir, TrialDir
@@ -104,14 +105,12 @@ def load(
             row = _trial_row(name, trial, entry, arms.get(entry["arm"], {}))
             trials.append(row)
             if curves:
+                curve_parts.append(_curve(trial, row["status"], wanted))
                 keys = {k: row[k] for k in KEYS}
-                curve_parts.append(
-                    _curve(trial, row["status"]).pipe(_keep, wanted).pipe(_with, keys)
-                )
                 event_rows += [keys | event for event in _events(trial)]
     return Frames(
         trials=_frame(trials, _TRIAL_COLUMNS),
-        curves=_join(curve_parts),
+        curves=_join(curve_parts, trials) if curves else _join([], []),
         events=_frame(event_rows, [*KEYS, "step", "kind"]),
         configs=configs,
         manifests=manifests,
@@ -167,10 +166,16 @@ def _trial_row(
     return row
 
 
-def _curve(trial: TrialDir, status: str) -> pd.DataFrame:
+def _curve(trial: TrialDir, status: str, wanted: list[str] | None) -> pd.DataFrame:
     if status in ENDED and trial.metrics_path.exists():
-        return pd.read_parquet(trial.metrics_path)
-    return pd.DataFrame.from_records(list(trial.stitched()))
+        file = pq.ParquetFile(trial.metrics_path)
+        columns = [c for c in file.schema_arrow.names if wanted is None or c in wanted]
+        frame = file.read(columns=columns).to_pandas()
+    else:
+        frame = pd.DataFrame.from_records(list(trial.stitched()))
+        columns = [c for c in frame.columns if wanted is None or c in wanted]
+        frame = frame[columns]
+    return frame.drop(columns=[c for c in KEYS if c in columns])
 
 
 def _events(trial: TrialDir) -> list[dict[str, Any]]:
@@ -181,29 +186,25 @@ def _events(trial: TrialDir) -> list[dict[str, Any]]:
     return rows
 
 
-def _keep(frame: pd.DataFrame, wanted: list[str] | None) -> pd.DataFrame:
-    return frame if wanted is None else frame[[c for c in wanted if c in frame.columns]]
-
-
-def _with(frame: pd.DataFrame, keys: dict[str, Any]) -> pd.DataFrame:
-    """Puts the trial's keys in front; names are categories, so that a million rows stay small."""
-    metrics = frame.drop(columns=[k for k in keys if k in frame.columns]).reset_index(drop=True)
-    front: dict[str, Any] = {
-        k: pd.Categorical([keys[k]] * len(metrics)) for k in ("study", "id", "arm")
-    }
-    front["seed"] = np.full(len(metrics), keys["seed"], dtype=np.int64)
-    return pd.concat([pd.DataFrame(front), metrics], axis=1)
-
-
-def _join(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    parts = [p for p in parts if len(p)]
-    if not parts:
+def _join(parts: list[pd.DataFrame], trials: list[dict[str, Any]]) -> pd.DataFrame:
+    """One frame; the trials' names are categories, so that ten million rows stay small."""
+    kept = [(p, t) for p, t in zip(parts, trials, strict=True) if len(p)]
+    if not kept:
         return pd.DataFrame(columns=[*KEYS, "step"])
-    for column in ("study", "id", "arm"):
-        names = sorted({p[column].iloc[0] for p in parts})
-        for p in parts:
-            p[column] = p[column].cat.set_categories(names)
-    return pd.concat(parts, ignore_index=True)
+    lengths = [len(p) for p, _ in kept]
+    front: dict[str, Any] = {}
+    for key in ("study", "id", "arm"):
+        names = sorted({t[key] for _, t in kept})
+        number = {name: i for i, name in enumerate(names)}
+        codes = np.repeat([number[t[key]] for _, t in kept], lengths)
+        front[key] = pd.Categorical.from_codes(codes, categories=names)
+    front["seed"] = np.repeat(np.array([t["seed"] for _, t in kept], dtype=np.int64), lengths)
+    columns = list(dict.fromkeys(c for p, _ in kept for c in p.columns))
+    for column in columns:  # one by one: never two copies of everything
+        front[column] = np.concatenate(
+            [p[column].to_numpy() if column in p else np.full(len(p), np.nan) for p, _ in kept]
+        )
+    return pd.DataFrame(front, copy=False)
 
 
 def _frame(rows: list[dict[str, Any]], first: list[str]) -> pd.DataFrame:

@@ -4,7 +4,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -74,7 +74,7 @@ def arms_table(j: Judgement) -> pd.DataFrame:
             {
                 "arm": row["arm"],
                 "overrides": " ".join(map(str, arm.get("overrides") or [])),
-                "changes": "; ".join(changes(arm)),
+                "changes": "; ".join(changes(arm, arms.get(row["reference"]))),
                 "parameters": si(row.get("parameters")),
                 "FLOPs/token": si(row.get("flops_per_token")),
                 "tokens/s": si(row.get("tokens_per_second")),
@@ -83,14 +83,22 @@ def arms_table(j: Judgement) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def changes(arm: Mapping[str, Any]) -> list[str]:
-    """`field: from → to` for what an arm changes, resizing included."""
+def changes(arm: Mapping[str, Any], reference: Mapping[str, Any] | None = None) -> list[str]:
+    """`field: from → to` for what an arm changes against its reference, resizing included.
+
+    Args:
+        arm: of the manifest, with its difference to the baseline.
+        reference: of the manifest; None: the baseline.
+    """
+    mine, theirs = arm.get("diff") or {}, (reference or {}).get("diff") or {}
     resized = arm.get("resized") or {}
     said = []
-    for field, pair in (arm.get("diff") or {}).items():
-        old, new = pair if isinstance(pair, Sequence) and len(pair) == 2 else ("", pair)
-        note = " (matched)" if field in resized or field.removeprefix("model.") in resized else ""
-        said.append(f"{field}: {_value(old)} → {_value(new)}{note}")
+    for field in dict.fromkeys([*mine, *theirs]):
+        base = (mine.get(field) or theirs[field])[0]
+        old, new = theirs.get(field, [base, base])[1], mine.get(field, [base, base])[1]
+        if old != new:
+            note = " (matched)" if field in resized else ""
+            said.append(f"{field}: {_value(old)} → {_value(new)}{note}")
     return said
 
 
@@ -109,7 +117,7 @@ def trials_table(j: Judgement) -> pd.DataFrame:
 def environment(j: Judgement) -> dict[str, str]:
     """Code, machine and data, as the manifest and the trials recorded them."""
     code = j.manifest.get("code") or {}
-    out = {"ablate": str(code.get("version", ""))}
+    out = {"ablate": str(code.get("version") or "")}
     if code.get("commit"):
         out["commit"] = (
             f"{code['commit']}{' (with uncommitted changes)' if code.get('dirty') else ''}"
@@ -118,6 +126,7 @@ def environment(j: Judgement) -> dict[str, str]:
     for column in ("device", "data_fingerprint"):
         if column in j.frames.trials:
             out[column] = ", ".join(sorted(j.frames.trials[column].dropna().astype(str).unique()))
+    out = {k: v for k, v in out.items() if v}
     return out | {
         "manifest revision": str(j.manifest.get("revision", 1)),
         "launched": _time(j.manifest.get("created")),

@@ -26,15 +26,9 @@
   const drawn = new Set();
   const checked = (id) => Boolean(document.getElementById(id) && document.getElementById(id).checked);
 
-  // Each arm's mean minus the baseline's, at the steps that both have.
+  // Each arm's difference to the baseline, over the seeds that both have.
   function minusBaseline(spec) {
-    const base = spec.data.find((t) => t.meta === "mean" && t.name === spec.baseline);
-    if (!base) return spec.data;
-    const at = new Map(base.x.map((x, i) => [x, base.y[i]]));
-    return spec.data.filter((t) => t.meta === "mean").map((t) => {
-      const keep = t.x.map((x, i) => [x, t.y[i] - at.get(x)]).filter(([x]) => at.has(x));
-      return { ...t, x: keep.map((p) => p[0]), y: keep.map((p) => p[1]) };
-    });
+    return spec.data.filter((t) => t.meta === "mean").map((t) => ({ ...t, y: t.customdata }));
   }
 
   function draw(id) {
@@ -43,7 +37,8 @@
     let data = spec.data;
     if (spec.curve && checked("minus")) {
       data = minusBaseline(spec);
-      const late = data.flatMap((t) => t.y.slice(Math.floor(t.y.length / 10)));
+      const late = data.flatMap((t) => t.y.slice(Math.floor(t.y.length / 10)))
+        .filter((y) => y !== null);
       const [low, high] = [Math.min(...late, 0), Math.max(...late, 0)];
       const pad = 0.06 * (high - low || 1);
       const title = { text: `${spec.curve} minus ${spec.baseline}` };

@@ -35,12 +35,14 @@ def page(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> str:
     """
     specs: dict[str, Any] = {}
     if len(j.table) > 1:
-        specs["effects"] = json.loads(effects_figure(j).to_json() or "{}")
+        specs["effects"] = effects_figure(j)
     for i, (metric, curve) in enumerate(curves.items()):
-        figure = json.loads(curve_figure(j, curve, metric).to_json() or "{}")
+        figure = curve_figure(j, curve, metric)
         specs[f"curve{i}"] = figure | {"curve": metric, "baseline": j.baseline}
     # No text of a study can end the element that holds it.
-    data = json.dumps(specs, separators=(",", ":"), sort_keys=True).replace("<", "\\u003c")
+    data = json.dumps(specs, separators=(",", ":"), sort_keys=True, allow_nan=False).replace(
+        "<", "\\u003c"
+    )
     body = "\n".join(
         part
         for part in (
@@ -152,7 +154,9 @@ def _arms(j: Judgement) -> str:
     for row in j.table.to_dict("records"):
         arm = arms.get(row["arm"], {})
         diff = (
-            "<br>".join(f"<code>{escape(c)}</code>" for c in changes(arm))
+            "<br>".join(
+                f"<code>{escape(c)}</code>" for c in changes(arm, arms.get(row["reference"]))
+            )
             or '<span class="soft">—</span>'
         )
         costs = (si(row.get(c)) for c in ("parameters", "flops_per_token", "tokens_per_second"))
@@ -162,9 +166,12 @@ def _arms(j: Judgement) -> str:
         )
         rows.append(f"<tr><td>{escape(row['arm'])}</td><td>{diff}</td>{cells}</tr>")
     titles = ("parameters", "FLOPs/token", "tokens/s")
-    head = "<th>arm</th><th>changes to the baseline</th>" + "".join(
-        f'<th class="number{wide}">{t}</th>'
-        for t, wide in zip(titles, ("", *[" wide"] * 2), strict=True)
+    head = (
+        f"<th>arm</th><th>changes to {'its reference' if j.ladder else 'the baseline'}</th>"
+        + "".join(
+            f'<th class="number{wide}">{t}</th>'
+            for t, wide in zip(titles, ("", *[" wide"] * 2), strict=True)
+        )
     )
     table = (
         f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'

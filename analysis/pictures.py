@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ablate.analysis.figures import seed_differences
+from ablate.analysis.figures import seed_differences, visible_range
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.palette import VERDICT_COLOURS, arm_colours, arm_dashes
 
@@ -89,19 +89,16 @@ def curves_picture(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> Figure:
         for axes, (metric, curve) in zip(panels, curves.items(), strict=False):
             for arm in arms:
                 rows = curve[curve["arm"] == arm]
-                axes.fill_between(
-                    rows["step"], rows["low"], rows["high"], color=colours[arm], alpha=0.12, lw=0
-                )
+                if len(arms) <= 20:  # more bands than that hide each other
+                    low, high = rows["low"], rows["high"]
+                    axes.fill_between(rows["step"], low, high, color=colours[arm], alpha=0.12, lw=0)
                 style = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}[dashes[arm]]
                 axes.plot(
                     rows["step"], rows["mean"], color=colours[arm], ls=style, lw=1.3, label=arm
                 )
-            late = curve[curve["step"] > curve["step"].max() * 0.1]
-            low, high = float(late["low"].min()), float(late["mean"].max())
-            pad = 0.06 * (high - low or 1.0)
-            axes.set_ylim(low - pad, high + pad)
+            axes.set_ylim(*visible_range(curve))
             axes.set_ylabel(metric)
         panels[-1].set_xlabel("step")
-        if curves:
+        if curves and len(arms) <= 40:
             panels[0].legend(fontsize=7, ncols=2, frameon=False)
     return figure

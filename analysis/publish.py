@@ -33,7 +33,9 @@ _TABLES: dict[str, Callable[[Judgement, Mapping[str, pd.DataFrame]], pd.DataFram
 def thinned_curves(j: Judgement) -> dict[str, pd.DataFrame]:
     """The curves that the report draws, by metric: those with more than one point."""
     wanted = dict.fromkeys((*_CURVES, j.rule.metric))
-    all_of_them = {m: bands(j.frames.curves, m, ids=j.finished) for m in wanted}
+    all_of_them = {
+        m: bands(j.frames.curves, m, ids=j.finished, baseline=j.baseline) for m in wanted
+    }
     return {m: c for m, c in all_of_them.items() if c["step"].nunique() > 1}
 
 

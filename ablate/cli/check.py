@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ablate.errors import ConfigError, PlanError
+from ablate.errors import AblateError, PlanError
 from ablate.model import compare as models
 from ablate.model.config import ModelConfig
 from ablate.plan import Plan, PlannedArm
@@ -37,41 +37,53 @@ def check(plan: Plan) -> list[Proof]:
         PlanError: where an arm cannot be built, has other parameters than the formula says, or
             differs from its reference in nothing that matters.
     """
+    configs = {arm.name: ModelConfig(**arm.config["model"]) for arm in plan.arms}
     built: dict[str, models.Built] = {}
     proofs = []
     for arm in plan.arms:
-        model = ModelConfig(**arm.config["model"])
-        length = arm.config["train"]["sequence_length"] or model.max_sequence_length
-        try:
-            parameters = models.meta_parameters(model)
-            built[arm.name] = models.build(model, length)
-        except (ConfigError, RuntimeError, NotImplementedError, ImportError) as error:
-            raise PlanError(f"Arm {arm.name} cannot be built: {error}") from error
+        model = configs[arm.name]
+        parameters, built[arm.name] = _build(arm, model)
         if parameters != arm.parameters:
             raise PlanError(
                 f"Arm {arm.name} has {parameters:,} parameters when built, but "
-                f"{arm.parameters:,} by the formula. Parameters of a class of your own are "
-                "unknown to the formula: use sweep.match=none."
+                f"{arm.parameters:,} by the formula of `ablate.model.count`. Please report it; "
+                "until then its match and its cost are wrong."
             )
+        proof = "built"
+        if arm.reference is not None:
+            alike = _alike(model, configs[arm.reference]) if plan.match != "none" else model
+            own = built[arm.name] if alike == model else _build(arm, alike)[1]
+            proof = _proof(arm, built[arm.reference], own)
         proofs.append(
-            Proof(
-                arm=arm.name,
-                reference=arm.reference,
-                parameters=parameters,
-                proof=_proof(arm, built),
-            )
+            Proof(arm=arm.name, reference=arm.reference, parameters=parameters, proof=proof)
         )
     return proofs
 
 
-def _proof(arm: PlannedArm, built: dict[str, models.Built]) -> str:
-    if arm.reference is None:
-        return "built"
+def _build(arm: PlannedArm, model: ModelConfig) -> tuple[int, models.Built]:
+    length = arm.config["train"]["sequence_length"] or model.max_sequence_length
+    try:
+        return models.meta_parameters(model), models.build(model, length)
+    except Exception as error:  # classes of the user's own raise what they like
+        kind = "" if isinstance(error, AblateError) else f"{type(error).__name__}: "
+        raise PlanError(f"Arm {arm.name} cannot be built: {kind}{error}") from error
+
+
+def _alike(model: ModelConfig, reference: ModelConfig) -> ModelConfig:
+    """The arm at its reference's size: what matching resized is no effect of the toggle."""
+    return model.replace(
+        n_layers=reference.n_layers,
+        mlp_hidden_size=reference.hidden_size,
+        block_group_size=reference.block_group_size,
+    )
+
+
+def _proof(arm: PlannedArm, reference: models.Built, own: models.Built) -> str:
     training = [f for f in arm.change if f in DROPOUTS or f.startswith(TRAINING)]
     architecture = [f for f in arm.change if f not in training]
     if not architecture:
         return f"the training differs in {', '.join(training)}"
-    found = models.compare(built[arm.reference], built[arm.name])
+    found = models.compare(reference, own)
     if found.what is None and not training:
         raise PlanError(
             f"Arm {arm.name} changes {', '.join(architecture)}, but under the same weights its "

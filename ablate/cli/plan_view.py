@@ -123,6 +123,8 @@ def _foot(plan: Plan) -> list[str]:
         f"({amount(plan.tokens)} tokens): {amount(plan.total_tokens)} tokens, "
         f"{amount(plan.total_flops)}FLOPs in all."
     ]
+    if plan.rates:
+        lines.append(f"Every arm at optim.lr {', '.join(f'{rate:g}' for rate in plan.rates)}.")
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
         names = ", ".join(arm.name for arm in plan.arms if arm.paired == paired)
         lines.append(f"Paired with its reference after resizing, {names}: {paired}.")

@@ -4,8 +4,8 @@ Lazy, so that `ablate.model.config` and `ablate.model.count` import without torc
 
 Axis names in the tensor signatures of this package:
 
-    b  batch              h  query heads            q  queries (positions that are computed)
-    t  positions          g  key/value heads        k  keys (positions that are seen, cache included)
+    b  batch              h  query heads            q  queries (positions computed)
+    t  positions          g  key/value heads        k  keys (positions seen, cached ones too)
     d  hidden width       c  width of one head      v  rows of the embedding
 """
 

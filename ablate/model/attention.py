@@ -1,4 +1,4 @@
-"""Attention of queries to keys: three kernels that compute the same function, and the choice among them."""
+"""Attention of queries to keys: three kernels for one function, and the choice among them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ablate.model.rotary import Rotation
 __all__ = ["Scope", "attend", "choose_backend", "require_flash"]
 
 SHORT = 512
-"""Up to this length the plain product is faster than SDPA in bfloat16 on a CPU that multiplies bfloat16."""
+"""Up to this length `plain` beats SDPA in bfloat16, on a CPU with bfloat16 instructions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Scope:
     window: int | None = None
     """For the flash kernel, which takes no bias."""
     documents: list[list[int]] | None = None
-    """Lengths of the documents of each row, to attend within each by itself (SDPA and math on a CPU)."""
+    """Lengths of the documents of each row, attended to one by one (sdpa and math on a CPU)."""
     cumulative: Int[Tensor, "n"] | None = None
     """For the flash kernel: where the documents of the flattened batch begin and end."""
     longest: int = 0
@@ -65,8 +65,12 @@ def attend(
 def sdpa(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float
 ) -> Float[Tensor, "b h q c"]:
-    """torch's fused kernel; which implementation is left to torch."""
-    if q.dtype in (torch.bfloat16, torch.float16) and q.device.type == "cpu" and not _multiplies_bfloat16():
+    """Torch's fused kernel; which implementation is left to torch."""
+    if (
+        q.dtype in (torch.bfloat16, torch.float16)
+        and q.device.type == "cpu"
+        and not _multiplies_bfloat16()
+    ):
         # Without bfloat16 instructions torch's kernel is three to five times slower than float32's.
         wide = F.scaled_dot_product_attention(
             q.float(),

@@ -1,4 +1,4 @@
-"""One layer: attention and MLP, each with its norm and its residual. The parameters' names are OLMo's."""
+"""One layer: attention and MLP, each with its norm and its residual. Names are OLMo's."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ __all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock", "li
 
 
 def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """A Linear whose values are still to be drawn: torch's own initialisation would be thrown away."""
+    """A Linear whose values are still to be drawn: torch's own would be thrown away."""
     device = torch.get_default_device()
-    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)
+    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)  # type: ignore
 
 
 class Block(nn.Module):
     """What both kinds share: everything but the projections to queries, keys and values.
 
-    norm before:  x + f(norm(x))        norm_after:  x + norm(f(x))        peri_norm:  x + norm'(f(norm(x)))
+    norm before:  x + f(norm(x))
+    norm_after:   x + norm(f(x))
+    peri_norm:    x + norm'(f(norm(x)))
     """
 
-    # what activation checkpointing (fine_grained) recomputes inside the block
+    ff_proj: nn.Linear
     fine_grained_attention = False
+    """Whether fine-grained checkpointing recomputes attention too."""
 
     def __init__(self, layer: int, config: ModelConfig) -> None:
         super().__init__()
@@ -44,7 +47,10 @@ class Block(nn.Module):
         self.fine_grained: Callable[..., Any] | None = None
         self.q_norm, self.k_norm = None, None
         if config.attention_layer_norm:
-            affine, per_head = config.attention_layer_norm_with_affine, config.attention_layer_norm_per_head
+            affine, per_head = (
+                config.attention_layer_norm_with_affine,
+                config.attention_layer_norm_per_head,
+            )
             self.k_norm = build_norm(config, config.head_dim if per_head else kv, affine=affine)
             self.q_norm = build_norm(config, config.head_dim if per_head else d, affine=affine)
         self.act, inner = build_activation(config)
@@ -129,7 +135,9 @@ class Block(nn.Module):
         return F.dropout(x, p) if p and self.training else x
 
     def _run(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        return function(*inputs) if self.fine_grained is None else self.fine_grained(function, *inputs)
+        return (
+            function(*inputs) if self.fine_grained is None else self.fine_grained(function, *inputs)
+        )
 
 
 def _call(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -143,7 +151,11 @@ class SequentialBlock(Block):
 
     def __init__(self, layer: int, config: ModelConfig) -> None:
         super().__init__(layer, config)
-        d, kv, bias = config.d_model, config.head_dim * config.effective_n_kv_heads, config.include_bias
+        d, kv, bias = (
+            config.d_model,
+            config.head_dim * config.effective_n_kv_heads,
+            config.include_bias,
+        )
         self.widths = (d, kv, kv)
         self.att_proj = linear(d, sum(self.widths), bias=bias)
         self.ff_proj = linear(d, config.hidden_size, bias=bias)
@@ -162,7 +174,11 @@ class LlamaBlock(Block):
 
     def __init__(self, layer: int, config: ModelConfig) -> None:
         super().__init__(layer, config)
-        d, kv, bias = config.d_model, config.head_dim * config.effective_n_kv_heads, config.include_bias
+        d, kv, bias = (
+            config.d_model,
+            config.head_dim * config.effective_n_kv_heads,
+            config.include_bias,
+        )
         self.add_norms()
         self.q_proj = linear(d, d, bias=bias)
         self.k_proj = linear(d, kv, bias=bias)

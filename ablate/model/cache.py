@@ -1,4 +1,4 @@
-"""What is computed once and kept: position tables and biases, shared by all blocks; never in a state dict."""
+"""What is computed once and kept: position tables and biases. Never in a state dict."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class BufferCache(dict[Hashable, tuple[Tensor, ...]]):
     ) -> tuple[Tensor, ...]:
         """The tables under `key`, at least `length` long along their last dimension but one.
 
-        `build(n)` makes them. Outside a first request the length is doubled, so that generating token by
-        token does not rebuild them each step.
+        `build(n)` makes them. After the first request the length is doubled, so that generating
+        token by token does not rebuild them each step.
         """
         held = self.get(key)
         if held is None or held[0].shape[-2] < length:

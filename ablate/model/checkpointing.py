@@ -8,7 +8,6 @@ from typing import Any
 
 from torch.utils.checkpoint import checkpoint
 
-from ablate.errors import ConfigError
 from ablate.model.config import ModelConfig
 from ablate.model.variants import find
 
@@ -24,7 +23,7 @@ STRATEGIES: dict[str, Callable[[int], bool]] = {
     "three_in_four": lambda layer: layer % 4 != 0,
     "fine_grained": lambda layer: False,
 }
-"""Which blocks are recomputed as a whole. fine_grained recomputes norms, attention and activation in each."""
+"""Which blocks are recomputed as a whole; fine_grained: norms, attention, activation."""
 
 
 def checkpoints_block(strategy: str | None, layer: int) -> bool:
@@ -37,11 +36,9 @@ def checkpoints_block(strategy: str | None, layer: int) -> bool:
 
 
 def checkpointer(config: ModelConfig) -> Callable[..., Any]:
-    """`run(function, *inputs)`, recomputed in the backward pass; the RNG is restored only if dropout needs it."""
+    """A `run(function, *inputs)` that is recomputed in the backward pass.
+
+    The state of the random generators is restored only if dropout needs it.
+    """
     drops = config.attention_dropout or config.residual_dropout or config.embedding_dropout
     return partial(checkpoint, use_reentrant=False, preserve_rng_state=bool(drops))
-
-
-def check_strategy(strategy: str | None) -> None:
-    if strategy is not None and strategy not in STRATEGIES:
-        raise ConfigError("activation_checkpointing", strategy, "must be one of " + ", ".join(STRATEGIES))

@@ -118,14 +118,12 @@ def _build(config: ModelConfig) -> Built:
 
 def compare(a: Built, b: Built) -> Difference:
     """What tells b from a: outputs, else gradients, else the initial weights."""
+    # A tensor without a gradient computes nothing, whatever it holds.
+    used = {**a.gradients, **b.gradients}
     pairs: dict[str, list[tuple[Any, Any]]] = {
         "outputs": [(a.logits, b.logits)],
-        "gradients": [
-            (a.gradients.get(n), b.gradients.get(n)) for n in {**a.gradients, **b.gradients}
-        ],
-        "initial weights": [
-            (a.initial.get(n), b.initial.get(n)) for n in {**a.initial, **b.initial}
-        ],
+        "gradients": [(a.gradients.get(n), b.gradients.get(n)) for n in used],
+        "initial weights": [(a.initial.get(n), b.initial.get(n)) for n in used],
     }
     for what, tensors in pairs.items():
         size = max((_distance(x, y) for x, y in tensors), default=0.0)

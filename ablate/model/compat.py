@@ -29,7 +29,7 @@ def ungrouped_name(name: str, group_size: int) -> str:
 
 
 def grouped_name(name: str, group_size: int) -> str:
-    """`transformer.blocks.N…` as `transformer.block_groups.G.J…`; unchanged where groups are single blocks."""
+    """`transformer.blocks.N…` as `transformer.block_groups.G.J…`, where groups hold several."""
     if group_size == 1:
         return name
 
@@ -45,8 +45,9 @@ def make_state_dict_compatible(
 ) -> tuple[dict[str, T], dict[str, set[str]]]:
     """A state dict of any layout OLMo ever wrote, under the names that `config` expects.
 
-    Drops wrappers' prefixes; gives a norm that older sequential blocks shared (`….norm.weight`) to both
-    attn_norm and ff_norm; regroups blocks for another block_group_size. Tensors are passed on as they are.
+    Drops wrappers' prefixes; gives a norm that older sequential blocks shared (`….norm.weight`)
+    to both attn_norm and ff_norm; regroups blocks for another block_group_size. Tensors are
+    passed on as they are.
 
     Returns:
         The new state dict, and the map from each old key to its new keys.
@@ -57,7 +58,11 @@ def make_state_dict_compatible(
     for old, value in state_dict.items():
         name = grouped_name(ungrouped_name(clean_name(old), held), config.block_group_size)
         shared = _SHARED_NORM.match(name) if config.block_type == "sequential" else None
-        names = [f"{shared[1]}{norm}.{shared[2]}" for norm in ("attn_norm", "ff_norm")] if shared else [name]
+        names = (
+            [f"{shared[1]}{norm}.{shared[2]}" for norm in ("attn_norm", "ff_norm")]
+            if shared
+            else [name]
+        )
         keys[old] = set(names)
         renamed.update(dict.fromkeys(names, value))
     return renamed, keys

@@ -1,18 +1,18 @@
-"""Initialisation. Each parameter is drawn from a generator of its own, seeded by (seed, parameter name).
+"""Initialisation. Each parameter has a generator of its own, seeded by (seed, parameter name).
 
-So two models share, bit for bit, each tensor with the same name and shape, whatever else differs: the
-standard deviation only scales the draws, and truncation redraws only what lies outside.
+So two models share, bit for bit, each tensor with the same name and shape, whatever else differs:
+the standard deviation only scales the draws, and truncation redraws only what lies outside.
 
-| part                        | normal | mitchell      | full_megatron | gpt2    | llama   | llama_depth |
-|-----------------------------|--------|---------------|---------------|---------|---------|-------------|
-| embedding                   | s      | 1/√d          | s (·√d opt.)  | s       | 1       | 1           |
-| position, relative          | s      | 1/√d          | s             | s       | s       | s           |
-| qkv, ff_in (gate)           | s      | 1/√d          | s             | s       | s       | s           |
-| ff_up (linear half)         | s      | 1/√d          | s             | s       | s/√(2L) | s/√(2(ℓ+1)) |
-| attn_out                    | s      | 1/√(2d(ℓ+1))  | s/√(2L)       | s/√(2L) | s/√(2L) | s/√(2(ℓ+1)) |
-| ff_out (h inner width)      | s      | 1/√(2h(ℓ+1))  | s/√(2L)       | s/√(2L) | s/√(2L) | s/√(2(ℓ+1)) |
-| head, where untied          | s      | 1/√d          | 1/√d          | s       | 1/√d    | 1/√d        |
-| truncated at c·std, c =     | cutoff | cutoff or 3   | cutoff or 3   | cutoff  | cutoff or 3 (both)    |
+| part                   | normal | mitchell     | full_megatron | gpt2    | llama   | llama_depth |
+|------------------------|--------|--------------|---------------|---------|---------|-------------|
+| embedding              | s      | 1/√d         | s (·√d opt.)  | s       | 1       | 1           |
+| position, relative     | s      | 1/√d         | s             | s       | s       | s           |
+| qkv, ff_in (gate)      | s      | 1/√d         | s             | s       | s       | s           |
+| ff_up (linear half)    | s      | 1/√d         | s             | s       | s/√(2L) | s/√(2(ℓ+1)) |
+| attn_out               | s      | 1/√(2d(ℓ+1)) | s/√(2L)       | s/√(2L) | s/√(2L) | s/√(2(ℓ+1)) |
+| ff_out (h inner width) | s      | 1/√(2h(ℓ+1)) | s/√(2L)       | s/√(2L) | s/√(2L) | s/√(2(ℓ+1)) |
+| head, where untied     | s      | 1/√d         | 1/√d          | s       | 1/√d    | 1/√d        |
+| cut at c·std, c =      | cutoff | cutoff or 3  | cutoff or 3   | cutoff  | cutoff or 3 | same    |
 
 s = init_std, d = d_model, L = n_layers, ℓ = layer from 0, cutoff = init_cutoff_factor. emb_init_std
 replaces the embedding's. The first three are OLMo's, the last two OLMo-core's. Biases start at 0.
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class InitFn(Protocol):
-    """The standard deviation of a part; also the signature of an init function of the user's own."""
+    """The standard deviation of a part: what an init function of the user's own returns too."""
 
     def __call__(self, config: ModelConfig, part: Part) -> float: ...
 
@@ -106,9 +106,8 @@ INITS: dict[str, InitFn] = {
     "llama_depth": llama_depth,
 }
 _DEFAULT_CUTOFF = {"mitchell": 3.0, "full_megatron": 3.0, "llama": 3.0, "llama_depth": 3.0}
-_ROLES = {"wte": "embedding", "wpe": "position", "position": "position", "attn_out": "attn_out"} | {
-    name: "qkv" for name in ("att_proj", "q_proj", "k_proj", "v_proj")
-}
+_ROLES = {"wte": "embedding", "wpe": "position", "position": "position", "attn_out": "attn_out"}
+_ROLES |= dict.fromkeys(("att_proj", "q_proj", "k_proj", "v_proj"), "qkv")
 
 
 def embedding_std(config: ModelConfig) -> float:
@@ -118,7 +117,7 @@ def embedding_std(config: ModelConfig) -> float:
 
 
 def generator_for(seed: int, name: str) -> torch.Generator:
-    """The generator of one parameter. Always on the CPU, so that every device gets the same bits."""
+    """The generator of one parameter, on the CPU: every device gets the same bits."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
@@ -172,7 +171,8 @@ def _parts(module: nn.Module, name: str, config: ModelConfig) -> list[tuple[slic
 
 def _standard_normal(shape: torch.Size, cutoff: float | None, generator: torch.Generator) -> Tensor:
     """N(0, 1), truncated at ±cutoff. Only the draws outside are drawn again, so that a model with a
-    cutoff shares the others (99.7 % of them at 3) with its sibling without."""
+    cutoff shares the others (99.7 % of them at 3) with its sibling without.
+    """
     draw = torch.randn(shape, generator=generator)
     if cutoff is not None:
         outside = draw.abs() > cutoff

@@ -1,4 +1,4 @@
-"""From masks, biases, windows, documents and positions to the `Scope` of each layer, once a forward pass."""
+"""From masks, windows, documents and positions to the `Scope` of each layer, once a pass."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Visibility:
     attention_mask: Shaped[Tensor, "b k"] | None = None
     """1 keeps, 0 hides a key from all queries."""
     attention_bias: Shaped[Tensor, "..."] | None = None
-    """Replaces the causal mask; [k, k], [b, k, k] or [#b, #h, k, k]. Integers and bool: 1 = sees."""
+    """Replaces the causal mask; [k, k], [b, k, k] or [#b, #h, k, k]. Integer or bool: 1 = sees."""
     doc_lens: Int[Tensor, "b n"] | None = None
     """Lengths of the documents in each row, zero-padded."""
     max_doc_lens: Sequence[int] | None = None
@@ -48,15 +48,30 @@ def scopes(
 ) -> list[Scope]:
     """The scope of each layer, for inputs `x` that follow `past` cached positions."""
     builder = _Builder(config, position, cache, x, past, given)
-    by_window = {window: builder.scope(window) for window in {config.window(i) for i in range(config.n_layers)}}
+    by_window = {
+        window: builder.scope(window)
+        for window in {config.window(i) for i in range(config.n_layers)}
+    }
     return [by_window[config.window(layer)] for layer in range(config.n_layers)]
 
 
 class _Builder:
     def __init__(
-        self, config: ModelConfig, position: Any, cache: BufferCache, x: Tensor, past: int, given: Visibility
+        self,
+        config: ModelConfig,
+        position: Any,
+        cache: BufferCache,
+        x: Tensor,
+        past: int,
+        given: Visibility,
     ) -> None:
-        self.config, self.position, self.cache, self.x, self.given = config, position, cache, x, given
+        self.config, self.position, self.cache, self.x, self.given = (
+            config,
+            position,
+            cache,
+            x,
+            given,
+        )
         self.dtype = compute_dtype(x)
         self.queries, self.keys = x.shape[1], past + x.shape[1]
         self.masked = given.attention_mask is not None or given.attention_bias is not None
@@ -67,19 +82,27 @@ class _Builder:
         self.documents: list[list[int]] | None = None
         if given.doc_lens is not None:
             if past:
-                raise DataError("doc_lens together with past_key_values: documents cannot span a cache. "
-                                "Run the whole sequence at once, or without doc_lens.")  # fmt: skip
+                raise DataError(
+                    "doc_lens with past_key_values: documents cannot span a cache. "
+                    "Run the whole sequence at once, or without doc_lens."
+                )
             self.documents = self._splittable(given.doc_lens)
 
     def scope(self, window: int | None) -> Scope:
         near = window if window is not None and window < self.keys else None
         rotation = self.position.rotation(self.keys, window, self.x)
-        options: dict[str, Any] = {"backend": self.backend, "rotation": rotation, "documents": self.documents}
+        options: dict[str, Any] = {
+            "backend": self.backend,
+            "rotation": rotation,
+            "documents": self.documents,
+        }
         if self.backend == "flash":
             options |= self._flash_documents()
             return Scope(window=near, **options)
         hides_documents = self.given.doc_lens is not None and self.documents is None
-        plain = self.position_bias is None and near is None and not self.masked and not hides_documents
+        plain = (
+            self.position_bias is None and near is None and not self.masked and not hides_documents
+        )
         if plain and self.queries == 1:
             return Scope(causal=False, **options)
         if plain and self.queries == self.keys and self.backend == "sdpa":
@@ -91,11 +114,15 @@ class _Builder:
     # ---- biases
 
     def _fixed(self, window: int | None, dtype: torch.dtype) -> Float[Tensor, "1 #h q k"]:
-        """Causality, window and position: what no input changes. Kept from one forward pass to the next."""
+        """Causality, window and position: what no input changes, kept for the next pass."""
 
         def build(n: int) -> tuple[Tensor]:
             bias = _hide(_distance(n, self.x.device) < 0)
-            bias = bias + self.position.bias(n, self.x) if self.position_bias is not None else bias[None]
+            bias = (
+                bias + self.position.bias(n, self.x)
+                if self.position_bias is not None
+                else bias[None]
+            )
             return (_finite(_within(bias, window), dtype)[None],)
 
         key = ("bias", window, dtype, self.x.device)
@@ -113,7 +140,9 @@ class _Builder:
             bias = self._fixed(window, torch.float32)
         if bias.shape[-2] != self.queries:
             bias = bias[:, :, rows]
-        if self.position_bias is not None and (self.given.attention_bias is not None or self.trained_bias):
+        if self.position_bias is not None and (
+            self.given.attention_bias is not None or self.trained_bias
+        ):
             bias = bias + self.position_bias[:, rows]
         if self.given.attention_bias is not None or self.trained_bias:
             bias = _within(bias, window)
@@ -134,7 +163,7 @@ class _Builder:
         return torch.searchsorted(ends, place.contiguous(), right=True).to(self.x.device)
 
     def _splittable(self, doc_lens: Tensor) -> list[list[int]] | None:
-        """The lengths, where documents are attended to one by one: on a CPU, if nothing else interferes.
+        """The lengths, where documents are attended to one by one: on a CPU, if nothing interferes.
 
         Elsewhere the lengths stay on the device, unchecked: reading them would wait for it.
         """
@@ -143,9 +172,13 @@ class _Builder:
         lengths = [[int(n) for n in row if n] for row in doc_lens.tolist()]
         for index, row in enumerate(lengths):
             if sum(row) != self.keys:
-                text = f"doc_lens[{index}] adds up to {sum(row)}, but the sequence has {self.keys} tokens. "
+                text = (
+                    f"doc_lens[{index}] adds up to {sum(row)}, but there are {self.keys} tokens. "
+                )
                 raise DataError(text + "Count the last, unfinished document too.")
-        ours = self.position_bias is None or type(self.position).__module__ == "ablate.model.position"
+        ours = (
+            self.position_bias is None or type(self.position).__module__ == "ablate.model.position"
+        )
         few = sum(map(len, lengths)) * SHORT_DOCUMENT <= doc_lens.shape[0] * self.keys
         return lengths if ours and few and not self.masked and self.backend != "flash" else None
 
@@ -187,7 +220,10 @@ def _as_bias(bias: Tensor, keys: int) -> Float[Tensor, "#b #h k k"]:
         bias = _hide(bias == 0)
     if not 2 <= bias.ndim <= 4 or bias.shape[-1] < keys:
         text = f"attention_bias of shape {tuple(bias.shape)}: "
-        raise DataError(text + f"give [k, k], [b, k, k] or [b, h, k, k] with k = {keys}, cached positions included.")
+        raise DataError(
+            text
+            + f"give [k, k], [b, k, k] or [b, h, k, k] with k = {keys}, cached positions included."
+        )
     bias = bias[None, None] if bias.ndim == 2 else bias[:, None] if bias.ndim == 3 else bias
     return bias[:, :, :keys, :keys].float()
 

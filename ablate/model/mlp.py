@@ -1,4 +1,4 @@
-"""Activations. A gated one is fed a projection of twice its width: the linear half first, then the gate."""
+"""Activations. A gated one is fed twice its width: the linear half first, then the gate."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 def build_activation(config: ModelConfig) -> tuple[nn.Module, int]:
     """The activation and the width of its output.
 
-    An import path may name a module class (built without arguments; a `multiplier` attribute says how it
-    changes the width) or a plain elementwise function.
+    An import path may name a module class (built without arguments; a `multiplier` attribute says
+    how it changes the width) or a plain elementwise function.
     """
     found: Any = find(ACTIVATIONS, config.activation_type, "model.activation_type")
     own_function = config.activation_type not in ACTIVATIONS and not isinstance(found, type)

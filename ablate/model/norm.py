@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from ablate.model.config import ModelConfig
 from ablate.model.variants import find
 
-__all__ = ["NORMS", "LayerNorm", "LowPrecisionLayerNorm", "Norm", "RMSNorm", "build_norm", "compute_dtype"]
+__all__ = [
+    "NORMS",
+    "LayerNorm",
+    "LowPrecisionLayerNorm",
+    "Norm",
+    "RMSNorm",
+    "build_norm",
+    "compute_dtype",
+]
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -29,7 +37,9 @@ class Norm(nn.Module):
         super().__init__()
         self.size, self.eps = size, eps
         self.register_parameter("weight", nn.Parameter(torch.empty(size)) if affine else None)
-        self.register_parameter("bias", nn.Parameter(torch.empty(size)) if affine and bias else None)
+        self.register_parameter(
+            "bias", nn.Parameter(torch.empty(size)) if affine and bias else None
+        )
 
     def reset_parameters(self) -> None:
         if self.weight is not None:

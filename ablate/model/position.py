@@ -1,4 +1,4 @@
-"""How order enters the model. A scheme is a class with up to three hooks, and a line in `POSITIONS`."""
+"""How order enters the model. A scheme is a class with up to three hooks, listed in `POSITIONS`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["POSITIONS", "Alibi", "Learned", "Position", "Relative", "Sinusoidal"
 
 
 class Position(nn.Module):
-    """No positions at all; the hooks that a scheme overrides. Only causality tells the order here."""
+    """No positions at all (only causality tells the order), and the hooks a scheme overrides."""
 
     def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
         super().__init__()
         self.config, self.cache = config, cache
 
     def embed(self, start: int, length: int, like: Tensor) -> Float[Tensor, "t d"] | None:
-        """What is added to the embeddings of positions start … start + length - 1, on `like`'s device."""
+        """What is added to the embeddings of positions start … start + length - 1."""
         return None
 
     def bias(self, length: int, like: Tensor) -> Float[Tensor, "h t t"] | None:
@@ -58,8 +58,9 @@ class Learned(Position):
 class Sinusoidal(Position):
     """Fixed sines and cosines of geometrically spaced frequencies (arXiv 1706.03762).
 
-    There the embeddings are multiplied by sqrt(d_model), to unit variance, before the table is added. Here
-    embeddings keep the scale of their initialisation, so the table is brought to that scale instead.
+    There the embeddings are multiplied by sqrt(d_model), to unit variance, before the table is
+    added. Here embeddings keep the scale of their initialisation, so the table is brought to that
+    scale instead.
     """
 
     def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
@@ -76,11 +77,13 @@ class Sinusoidal(Position):
             angles = torch.outer(torch.arange(n, device=like.device).float(), rates)
             return (torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1) * self.scale,)
 
-        return self.cache.grown(("sinusoidal", like.device), start + length, build)[0][start : start + length]
+        return self.cache.grown(("sinusoidal", like.device), start + length, build)[0][
+            start : start + length
+        ]
 
 
 class Alibi(Position):
-    """Logit of query i and key j lowered by |i - j| · 2^(-h · alibi_bias_max / n_heads) (arXiv 2108.12409)."""
+    """Logits less |i - j| · 2^(-h · alibi_bias_max / n_heads), h from 1 (arXiv 2108.12409)."""
 
     def bias(self, length: int, like: Tensor) -> Float[Tensor, "h t t"]:
         n_heads, device = self.config.n_heads, like.device
@@ -96,9 +99,10 @@ class Alibi(Position):
 
 
 class Relative(Position):
-    """One trained logit a head for each bucket of distances, shared by all layers (T5, arXiv 1910.10683).
+    """One trained logit a head and bucket of distances, for all layers (T5, arXiv 1910.10683).
 
-    Half of the buckets are single distances, the others widen logarithmically up to relative_max_distance.
+    Half of the buckets are single distances, the others widen logarithmically up to
+    relative_max_distance.
     """
 
     def __init__(self, config: ModelConfig, cache: BufferCache) -> None:

@@ -12,7 +12,7 @@ __all__ = ["Recorder", "largest_logit"]
 
 
 class Recorder(dict[str, Tensor]):
-    """Scalars by name. Over several forward passes a maximum stays one, and an RMS is taken over all."""
+    """Scalars by name. Over several passes a maximum stays one, and an RMS is taken over all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Recorder(dict[str, Tensor]):
 def largest_logit(
     q: Float[Tensor, "b h q c"], k: Float[Tensor, "b g k c"], scope: Scope
 ) -> Float[Tensor, ""]:
-    """The largest q·k/√c over all pairs that `scope` lets see each other, position bias not counted."""
+    """The largest q·k/√c of all pairs that `scope` lets see each other, without position bias."""
     q, k = q.detach().float(), k.detach().float()
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     visible = _visible(scope, q.shape[2], k.shape[2], q.device)
@@ -60,7 +60,9 @@ def _visible(scope: Scope, queries: int, keys: int, device: torch.device) -> Ten
     if scope.documents is not None:
         rows = []
         for lengths in scope.documents:
-            name = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(device)
+            name = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(
+                device
+            )
             rows.append(name[:, None] == name[None, :])
         visible = visible & torch.stack(rows)[:, None]
     return visible

@@ -28,7 +28,7 @@ _EVERY = {"one_in_two": 2, "one_in_three": 3, "one_in_four": 4, "one_in_five": 5
 
 
 def wrap_policy(model: nn.Module, strategy: str | None) -> Callable[..., bool] | None:
-    """The policy: a callable (module, recurse, nonwrapped_numel) -> whether to wrap (or to look inside).
+    """The policy: (module, recurse, nonwrapped_numel) -> whether to wrap (or to look inside).
 
     by_block(_group): each block (group). …_and_size: the embedding and the untied head as well.
     one_in_n: blocks whose index is a multiple of n. size_based: torch's own, by parameter count.
@@ -46,7 +46,9 @@ def wrap_policy(model: nn.Module, strategy: str | None) -> Callable[..., bool] |
         remedy = "Set model.block_group_size above 1, or wrap by_block"
         raise ConfigError("fsdp.wrapping_strategy", strategy, "needs block groups", remedy)
     parts: nn.ModuleDict = model.transformer  # type: ignore[assignment]
-    large = [parts[name] for name in ("wte", "ff_out") if name in parts] if "size" in strategy else []
+    large = (
+        [parts[name] for name in ("wte", "ff_out") if name in parts] if "size" in strategy else []
+    )
     kind = BlockGroup if "group" in strategy else Block
     every = _EVERY.get(strategy, 1)
 

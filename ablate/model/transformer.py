@@ -37,14 +37,16 @@ class OLMoOutput(NamedTuple):
 class OLMo(nn.Module):
     """A decoder-only language model, built and initialised from a `ModelConfig`.
 
-    Built on `config.init_device` (the CPU by default; nothing is initialised on `meta`). Neither torch's
-    default generator nor any process-wide setting is touched.
+    Built on `config.init_device` (the CPU by default; nothing is initialised on `meta`). Neither
+    torch's default generator nor any process-wide setting is touched.
     """
 
     def __init__(self, config: ModelConfig, init_params: bool = True, seed: int = 0) -> None:
         super().__init__()
         device = torch.device(config.init_device or "cpu")
-        if device.type != "meta" and (config.flash_attention or config.attention_backend == "flash"):
+        if device.type != "meta" and (
+            config.flash_attention or config.attention_backend == "flash"
+        ):
             require_flash()
         self.config = config
         self.cache = BufferCache()
@@ -69,7 +71,9 @@ class OLMo(nn.Module):
             parts["block_groups"] = nn.ModuleList(groups)
         else:
             parts["blocks"] = nn.ModuleList(blocks)
-        parts["wpe" if c.position_scheme == "learned" else "position"] = build_position(c, self.cache)
+        parts["wpe" if c.position_scheme == "learned" else "position"] = build_position(
+            c, self.cache
+        )
         if not c.weight_tying:
             parts["ff_out"] = linear(c.d_model, rows, bias=c.include_bias)
         return parts
@@ -109,11 +113,11 @@ class OLMo(nn.Module):
         Args:
             input_ids: token ids.
             input_embeddings: used instead of the embeddings of `input_ids`.
-            attention_mask: 1 keeps, 0 hides a position from all queries (cached positions included).
-            attention_bias: replaces the causal mask; added to the logits of attention, or, if bool or
-                integer, 1 = may attend. [k, k], [b, k, k] or [b, h, k, k]. Position biases (ALiBi, relative)
-                and sliding windows stay in force.
-            doc_lens: lengths of the documents in each row, zero-padded; no query sees another document.
+            attention_mask: 1 keeps, 0 hides a position from all queries (cached ones included).
+            attention_bias: replaces the causal mask; added to the logits of attention, or, if bool
+                or integer, 1 = may attend. [k, k], [b, k, k] or [b, h, k, k]. Position biases
+                (ALiBi, relative) and sliding windows stay in force.
+            doc_lens: lengths of the documents in each row, zero-padded; no query sees another one.
             max_doc_lens: the longest document of each row.
             past_key_values: `attn_key_values` of the positions that came before.
             use_cache: return keys and values.
@@ -127,7 +131,9 @@ class OLMo(nn.Module):
         config, parts, position = self.config, self.transformer, self.position
         if past_key_values is not None and len(past_key_values) != config.n_layers:
             text = f"past_key_values has {len(past_key_values)} entries"
-            raise DataError(f"{text}, but the model has {config.n_layers} layers. Pass attn_key_values as returned.")
+            raise DataError(
+                f"{text}, but the model has {config.n_layers} layers. Pass attn_key_values."
+            )
         past = past_key_values[0][0].shape[-2] if past_key_values else 0
 
         x = parts["wte"](input_ids) if input_embeddings is None else input_embeddings
@@ -171,7 +177,7 @@ class OLMo(nn.Module):
         return self.transformer["wpe" if "wpe" in self.transformer else "position"]
 
     def set_activation_checkpointing(self, strategy: str | None) -> None:
-        """Recompute activations in the backward pass by one of `checkpointing.STRATEGIES`; None: keep all."""
+        """Recompute activations in the backward pass, by one of `checkpointing.STRATEGIES`."""
         checkpoints_block(strategy, 0)
         self.checkpointing = strategy
         for block in self.blocks:
@@ -191,7 +197,7 @@ class OLMo(nn.Module):
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
-        """Measures each forward pass within: the largest attention logit and the activation RMS of each layer."""
+        """Measures the passes within: largest attention logit and activation RMS of each layer."""
         record = Recorder()
         blocks = self.blocks
         for block in blocks:
@@ -202,10 +208,14 @@ class OLMo(nn.Module):
             for block in blocks:
                 block.recorder = None
 
-    def make_state_dict_compatible(self, state_dict: dict[str, Any]) -> tuple[dict[str, Any], dict[str, set[str]]]:
+    def make_state_dict_compatible(
+        self, state_dict: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, set[str]]]:
         """See `ablate.model.compat`."""
         return compat.make_state_dict_compatible(state_dict, self.config)
 
-    def generate(self, input_ids: Int[Tensor, "b t"], **options: Any) -> generate.OLMoGenerateOutput:
+    def generate(
+        self, input_ids: Int[Tensor, "b t"], **options: Any
+    ) -> generate.OLMoGenerateOutput:
         """See `ablate.model.generate.generate`."""
         return generate.generate(self, input_ids, **options)

@@ -21,7 +21,9 @@ def find(table: Mapping[str, Any], name: str, field: str) -> Any:
     """
     if not is_import_path(name):
         if name not in table:
-            raise ConfigError(field, name, "must be one of " + ", ".join(table), closest(name, table))
+            raise ConfigError(
+                field, name, "must be one of " + ", ".join(table), closest(name, table)
+            )
         return table[name]
     module_name, _, attribute = name.partition(":")
     try:

@@ -40,7 +40,7 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
     """
     composer = Composer(cwd)
     name, base_overrides = _sweep_name(overrides)
-    tree = composer.compose(list(overrides))
+    tree = composer.compose(_whole_budget(overrides))
     written = tree.get("sweep")
     if not isinstance(written, dict):
         raise PlanError(
@@ -79,6 +79,16 @@ def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
             "A plan needs a sweep: write sweep=NAME, a file of sweeps/ (for example sweep=hello)."
         )
     return name, rest
+
+
+def _whole_budget(overrides: Sequence[str]) -> list[str]:
+    """A budget on the command line stands in place of the sweep's: tokens do not join its steps."""
+    budget = [o for o in overrides if o.lstrip("+").startswith(("sweep.budget=", "sweep.budget."))]
+    if not budget:
+        return list(overrides)
+    rest = [o for o in overrides if o not in budget]
+    parts = [f"++{o.lstrip('+')}" if "sweep.budget." in o.partition("=")[0] else o for o in budget]
+    return [*rest, "sweep.budget=null", *parts]
 
 
 def _arms(sweep: SweepConfig, base: list[str], composer: Composer) -> list[ComposedArm]:
@@ -198,6 +208,7 @@ def _finish(
         claim=sweep.claim,
         runs_dir=runs_dir,
         steps=steps,
+        rates=sweep.rates,
         arms=arms,
         trials=trials,
         noise=noise,

@@ -77,6 +77,8 @@ class Plan:
     claim: dict[str, Any] | None
     runs_dir: str
     steps: int
+    rates: list[float]
+    """Of the bracket that every arm tries; empty where optim.lr holds."""
     arms: list[PlannedArm]
     trials: list[PlannedTrial]
     noise: Noise
@@ -134,6 +136,7 @@ class Plan:
             "factors": self.factors,
             "match": self.match,
             "budget": {"steps": self.steps, "tokens": self.tokens},
+            "lr": self.rates,
             "decide": self.decide,
             "decide_hash": decide_hash(self.decide),
             "arms": arms,

@@ -39,7 +39,7 @@ def test_parquet_and_stitched_lines_give_the_same_curves(tmp_path: Path) -> None
 def test_rows_of_an_attempt_count_up_to_where_the_next_resumed(tmp_path: Path) -> None:
     study = studies.write_study(tmp_path / "s", {"base": {0: "failed"}}, steps=40)
     trial = next(iter(study.trials()))
-    attempt = trial.acquire()
+    attempt = trial.acquire(again=("failed",))
     attempt.resumed_from(1, 10)
     for step in range(11, 41):
         attempt.append("metrics.jsonl", {"step": step, "train/loss": -1.0})
@@ -55,7 +55,7 @@ def test_a_summary_of_an_earlier_attempt_says_nothing_of_an_unfinished_trial(
 ) -> None:
     study = studies.write_study(tmp_path / "s", {"base": {0: 2.0}, "x": {0: 2.0}})
     trial = next(iter(study.trials()))
-    trial.write_state(State(status="pending", steps=40))
+    trial.write_state(State(status="preempted", steps=40, attempt=1))
     assert load(study.path).trials["val/bpb"].isna().tolist() == [True, False]
 
 
@@ -117,6 +117,17 @@ def test_thinned_bands_keep_a_spike_of_one_step_and_the_mean_over_seeds() -> Non
     assert (thin["low"] == 1.0).all()
     assert thin["mean"].median() == 2.0
     assert thin["step"].iloc[-1] == 10_000
+
+
+def test_differences_of_curves_are_taken_over_the_seeds_that_both_have() -> None:
+    rows = [("base", 0, 1, 5.0), ("base", 1, 1, 9.0), ("x", 0, 1, 5.5)]
+    curves = pd.DataFrame(rows, columns=["arm", "seed", "step", "val/bpb"])
+    curves["id"] = curves["arm"] + curves["seed"].astype(str)
+    thin = bands(curves, "val/bpb", baseline="base")
+    assert thin.set_index("arm")["difference"].to_dict() == {"base": 0.0, "x": 0.5}
+    # In another order of rows the groups are found all the same.
+    mixed = pd.concat([curves.assign(step=s) for s in (1, 2)]).sort_values("step")
+    assert len(bands(mixed, "val/bpb")) == 4
 
 
 def test_a_table_of_curves_from_elsewhere_is_judged_like_a_study(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,22 @@ def test_the_page_forbids_the_network_and_names_no_address_to_load(folder: Path)
     assert len(text) < 6_000_000
 
 
+INTERACT = """<script>
+const seen = {};
+const traces = (id) => document.getElementById(id).data.length;
+const flip = (id) => document.getElementById(id).click();
+seen.all = traces("curve0");
+flip("bands"); seen.lines = traces("curve0"); flip("bands");
+flip("minus");
+seen.title = document.getElementById("curve0").layout.yaxis.title.text; flip("minus");
+flip("log"); seen.type = document.getElementById("curve0").layout.yaxis.type; flip("log");
+const metric = document.getElementById("metric");
+metric.value = "curve1"; metric.dispatchEvent(new Event("change"));
+seen.hidden = [document.getElementById("curve0").hidden, document.getElementById("curve1").hidden];
+document.documentElement.dataset.seen = JSON.stringify(seen);
+</script></body>"""
+
+
 @pytest.mark.chromium
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (500, True)])
 def test_chromium_draws_it_without_errors_or_requests(folder: Path, width: int, dark: bool) -> None:
@@ -57,6 +74,8 @@ def test_chromium_draws_it_without_errors_or_requests(folder: Path, width: int, 
         if os.environ.get("ABLATE_TEST_INSTALL") == "1":
             pytest.fail("ABLATE_TEST_INSTALL=1, but there is no chromium: apt-get install chromium")
         pytest.skip("chromium is not installed; ABLATE_TEST_INSTALL=1 makes this an error")
+    html = folder / "index.html"
+    html.write_text(html.read_text(encoding="utf-8").replace("</body>", INTERACT), encoding="utf-8")
     net = folder / "net.json"
     command = [
         CHROMIUM,
@@ -74,12 +93,20 @@ def test_chromium_draws_it_without_errors_or_requests(folder: Path, width: int, 
         "--virtual-time-budget=10000",
         f"--window-size={width},1600",
         "--dump-dom",
-        (folder / "index.html").as_uri(),
+        html.as_uri(),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     dom = done.stdout
     assert int(re.search(r'data-drawn="(\d+)"', dom)[1]) >= 2  # type: ignore[index]
     assert dom.count('class="main-svg"') >= 4, "plotly drew no figure"
+    seen = json.loads(unescape(re.search(r'data-seen="([^"]+)"', dom)[1]))  # type: ignore[index]
+    assert seen == {
+        "all": 7,  # three means, three bands, one diverged trial
+        "lines": 4,
+        "title": "train/loss minus base",
+        "type": "log",
+        "hidden": [True, False],
+    }
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert complaints == []
     # The browser's own errands have no origin; what a page asks for has one.

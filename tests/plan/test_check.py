@@ -59,6 +59,21 @@ def test_a_toggle_of_the_users_own_that_does_nothing_is_found(
         checked(factors={"x": ["model.layer_norm_type=my_norms:Same"]})
 
 
+def test_what_matching_resized_is_no_proof(checked, tmp_path, monkeypatch) -> None:
+    (tmp_path / "my_idle.py").write_text(
+        "import torch\n"
+        "from ablate.model.norm import NORMS\n"
+        "class Idle(NORMS['default']):\n"
+        "    def __init__(self, *args, **kwargs):\n"
+        "        super().__init__(*args, **kwargs)\n"
+        "        self.idle_weight = torch.nn.Parameter(torch.zeros(999))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    fields = {"factors": {"x": ["model.layer_norm_type=my_idle:Idle"]}, "match": "params"}
+    with pytest.raises(PlanError, match="up to rounding"):
+        checked(**fields)
+
+
 def test_large_models_are_shrunk_with_their_proportions() -> None:
     from ablate.model import compare
 

@@ -78,6 +78,14 @@ def test_steps_on_the_command_line_are_the_newer_word(plan) -> None:
     assert {t.config["train"]["steps"] for t in made.trials} == {9}
 
 
+@pytest.mark.parametrize("budget", ["sweep.budget={tokens:20480}", "sweep.budget.tokens=20480"])
+def test_a_budget_on_the_command_line_replaces_the_sweeps(plan, budget) -> None:
+    assert plan(budget, factors={"norm": ["norm=rms"]}, budget={"steps": 5}).steps == 20
+    assert (
+        plan("sweep.budget=null", factors={"norm": ["norm=rms"]}, budget={"steps": 5}).steps == 200
+    )
+
+
 def test_what_stands_on_the_command_line_holds_for_every_arm(plan) -> None:
     made = plan(
         "sweep.seeds=[3]", "model.d_model=32", "study=other", factors={"norm": ["norm=rms"]}
