@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ablate.spikes import RULES, Detector, compare, detect
 from benchmarks.spike_curves import (
@@ -36,7 +37,7 @@ Alarms = list[tuple[int, int, int]]
 """(first row, row of the alarm, last row) of each."""
 
 
-def ours(loss: Array, steps: Array | None = None, **signals: Array) -> Alarms:
+def ours(loss: Array, steps: NDArray[np.int64] | None = None, **signals: Array) -> Alarms:
     at = np.arange(len(loss)) if steps is None else steps
     return [
         (e.start_row, e.detect_row or e.start_row, e.end_row or e.start_row)
@@ -115,7 +116,10 @@ def planted_cells(folder: Path | None, count: int) -> dict[str, Any]:
         "broad 5 sigma x 240": planted(folder, count, 3, lambda x, s: add(x, AT, bump(5 * s))),
         "shift + 3 sigma": planted(folder, count, 4, lambda x, s: add(x, AT, np.full(rest, 3 * s))),
         "ramp .03 sigma a row": planted(
-            folder, count, 5, lambda x, s: add(x, AT, 0.03 * s * np.arange(rest))
+            folder,
+            count,
+            5,
+            lambda x, s: add(x, AT, np.arange(rest, dtype=np.float64) * (0.03 * s)),
         ),
         "10 sigma 40-120 rows after 60 sigma": planted(
             folder, count, 6, lambda x, s: masked(x, s, rng)

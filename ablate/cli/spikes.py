@@ -1,4 +1,4 @@
-"""`ablate spikes PATH`: loss spikes, divergence and what they cost, of a trial, a study or a file."""
+"""`ablate spikes PATH`: loss spikes and what they cost, of a trial, a study or a file."""
 
 from __future__ import annotations
 
@@ -130,9 +130,22 @@ def _show(record: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(record["name"], style="bold"))
     grid = Grid(box=None, pad_edge=False, header_style="bold")
-    titles = ("kind", "start", "detect", "peak", "end", "height", "sigma", "area", "recovery", "cause")
+    titles = (
+        "kind",
+        "start",
+        "detect",
+        "peak",
+        "end",
+        "height",
+        "sigma",
+        "area",
+        "recovery",
+        "cause",
+    )
     for title in titles:
-        grid.add_column(title, no_wrap=True, justify="left" if title in ("kind", "cause") else "right")
+        grid.add_column(
+            title, no_wrap=True, justify="left" if title in ("kind", "cause") else "right"
+        )
     for event in record["events"]:
         grid.add_row(*(Text(_cell(event[title])) for title in titles))
     console.print(grid if record["events"] else "no events")

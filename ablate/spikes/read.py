@@ -72,7 +72,9 @@ def from_rows(
         raise DataError(f"{source} has no rows.")
     at = _column(names, step, STEPS, "--step", source)
     what = _column(names, loss, LOSSES, "--loss", source)
-    found = {k: c for k, known in SIGNALS.items() if (c := _first(names, known)) not in (None, what)}
+    found = {
+        k: c for k, known in SIGNALS.items() if (c := _first(names, known)) not in (None, what)
+    }
     kept = [i for i, r in enumerate(rows) if not _empty(r.get(at)) and not _empty(r.get(what))]
     if not kept:
         raise DataError(f"{source}: no row has both {at} and {what}. Name others: --step, --loss.")

@@ -83,9 +83,9 @@ def mad(values: Values, window: int = 128, sigmas: float = 6.0) -> Flags:
     x = np.asarray(values, dtype=np.float64)
     flags = np.zeros(len(x), dtype=bool)
     for start, stop, rows in _windows(x, window, window // 2):
-        centre = np.nanmedian(rows, axis=1)
-        spread = MAD_TO_SIGMA * np.nanmedian(np.abs(rows - centre[:, None]), axis=1)
         with np.errstate(invalid="ignore"):
+            centre = np.median(rows, axis=1)
+            spread = MAD_TO_SIGMA * np.median(np.abs(rows - centre[:, None]), axis=1)
             flags[start:stop] = (x[start:stop] > centre + sigmas * spread) & (spread > 0)
     return flags
 
