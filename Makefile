@@ -40,7 +40,7 @@ check: install-dev
 	@echo "== ruff, pyright, import-linter"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 format:
