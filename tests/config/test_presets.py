@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablate.config.compose import Composer
-from ablate.model import count
+from ablate.model import OLMo, count
 from ablate.model.config import ModelConfig
 
 COMPOSER = Composer()
@@ -48,7 +48,6 @@ def test_counted_as_published(name: str) -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_built_as_published(name: str) -> None:
-    OLMo = pytest.importorskip("ablate.model.transformer").OLMo
     model = OLMo(preset(name).replace(init_device="meta"))
     assert model.num_params() == PUBLISHED[name][0]
 
@@ -58,13 +57,12 @@ def test_built_as_published(name: str) -> None:
 )
 def test_upstream_builds_the_same_tensors(name: str) -> None:
     """OLMo 3's windows and GPT-2's tanh GELU are beyond upstream; every other preset is not."""
-    upstream = pytest.importorskip("olmo.model")
     from olmo.config import ModelConfig as UpstreamConfig
+    from olmo.model import OLMo as Upstream
 
-    OLMo = pytest.importorskip("ablate.model.transformer").OLMo
     config = preset(name).replace(init_device="meta", n_layers=2)
     fields = {k: v for k, v in config.to_dict().items() if k in UpstreamConfig.__dataclass_fields__}
-    theirs = upstream.OLMo(UpstreamConfig(**fields), init_params=False)
+    theirs = Upstream(UpstreamConfig(**fields), init_params=False)
     ours = OLMo(config)
     assert {k: v.shape for k, v in ours.state_dict().items()} == {
         k: v.shape for k, v in theirs.state_dict().items()
