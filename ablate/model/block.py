@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ablate.model.attention import Scope, attend
 from ablate.model.cache import KeyValue
 from ablate.model.config import ModelConfig
-from ablate.model.mlp import build_activation
+from ablate.model.mlp import Gated, build_activation
 from ablate.model.norm import build_norm
 from ablate.model.recording import Recorder, largest_logit
 from ablate.model.rotary import rotate
@@ -89,7 +89,7 @@ class Block(nn.Module):
         x = x + self._drop(y)
 
         y = x if c.norm_after else run(self.ff_norm, x)
-        y = self.ff_out(run(self.act, self.ff_proj(y)))
+        y = self.ff_out(run(self.act, *self.project_up(y)))
         if c.norm_after:
             y = run(self.ff_norm, y)
         elif c.peri_norm:
@@ -98,6 +98,19 @@ class Block(nn.Module):
         if self.recorder is not None:
             self.recorder.rms(f"model/activation_rms/{self.layer}", x)
         return x, present
+
+    def project_up(self, x: Float[Tensor, "b t d"]) -> tuple[Tensor, ...]:
+        """The input of the activation; of a gated one, in two halves.
+
+        Eagerly, a product for each half is faster: the gradients of two views of one tensor would
+        have to be copied together, and the activation would read with a stride.
+        """
+        whole = type(self.ff_proj) is not nn.Linear  # wrapped, by FSDP for example
+        if whole or not isinstance(self.act, Gated) or torch.compiler.is_compiling():
+            return (self.ff_proj(x),)
+        weights, bias = self.ff_proj.weight.chunk(2), self.ff_proj.bias
+        biases = (None, None) if bias is None else bias.chunk(2)
+        return tuple(F.linear(x, w, b) for w, b in zip(weights, biases, strict=True))
 
     def attention(
         self,
