@@ -14,7 +14,7 @@ from ablate.model.attention import Scope, attend
 from ablate.model.cache import KeyValue
 from ablate.model.config import ModelConfig
 from ablate.model.mlp import Gated, build_activation
-from ablate.model.norm import build_norm
+from ablate.model.norm import build_norm, spelled_out
 from ablate.model.recording import Recorder, largest_logit
 from ablate.model.rotary import rotate
 
@@ -106,7 +106,7 @@ class Block(nn.Module):
         have to be copied together, and the activation would read with a stride.
         """
         whole = type(self.ff_proj) is not nn.Linear  # wrapped, by FSDP for example
-        if whole or not isinstance(self.act, Gated) or torch.compiler.is_compiling():
+        if whole or not isinstance(self.act, Gated) or spelled_out(x):
             return (self.ff_proj(x),)
         weights, bias = self.ff_proj.weight.chunk(2), self.ff_proj.bias
         biases = (None, None) if bias is None else bias.chunk(2)
