@@ -30,6 +30,7 @@ VERBS = {
     "status": Verb("ablate.cli.status", "where every trial of a study stands"),
     "logs": Verb("ablate.cli.logs", "what a trial printed, with the traceback if it failed"),
     "report": Verb("ablate.cli.report", "tables, verdicts and plots of a study"),
+    "spikes": Verb("ablate.cli.spikes", "loss spikes and their damage: a trial, a study, any CSV"),
     "diff": Verb("ablate.cli.diff", "in which fields two trials differ"),
     "data": Verb("ablate.cli.data", "`data prepare`: token files, ahead of training"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,12 +47,12 @@ def main(argv: Sequence[str]) -> int:
     if options.dry_run:
         _show_dry_run(plan, study_of(plan), again)
         return 0
-    study, stopped = _run(plan, again)
+    study, stopped = _run(plan, again, shlex.join(["ablate", "launch", *options.overrides]))
     counts = counts_of(trials_of(study, study.manifest()))
     return _conclude(study, counts, stopped)
 
 
-def _run(plan: Plan, again: Sequence[str]) -> tuple[StudyDir, str | None]:
+def _run(plan: Plan, again: Sequence[str], command: str) -> tuple[StudyDir, str | None]:
     from ablate.cli.watching import watcher_of
     from ablate.launch.freeze import freeze, study_of
     from ablate.launch.local import run_missing, workers_for
@@ -72,7 +73,7 @@ def _run(plan: Plan, again: Sequence[str]) -> tuple[StudyDir, str | None]:
                 checked.append(arm.config["data"])
                 check_data(arm.config, progress=True)
         pool.check([arm.config for arm in plan.arms])
-        study = freeze(plan)
+        study = freeze(plan, command)
         gpus = range(pool.gpus()) if config["train"]["device"] in ("auto", "cuda") else ()
         workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], len(gpus))
         trials = study.trials()

@@ -19,8 +19,12 @@ def study_of(plan: Plan) -> StudyDir:
     return StudyDir(Path(plan.runs_dir) / plan.study)
 
 
-def freeze(plan: Plan) -> StudyDir:
+def freeze(plan: Plan, command: str | None = None) -> StudyDir:
     """Writes what is missing; the same plan again changes nothing.
+
+    Args:
+        plan: what is to be run.
+        command: that asked for it, for whoever wants to repeat it.
 
     Raises:
         StudyError: where a study of this name was frozen from another plan, with what differs.
@@ -33,7 +37,7 @@ def freeze(plan: Plan) -> StudyDir:
     with study.lock():
         _refuse_another(study, manifest)
         if not study.exists():
-            study.write_manifest(manifest)
+            study.write_manifest({**manifest, "command": command})
     return study
 
 

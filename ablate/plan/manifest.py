@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import ablate
 from ablate.plan.study_plan import Plan, decide_hash
 from ablate.rundir import SCHEMA_VERSION
 
@@ -47,7 +48,7 @@ def manifest_of(plan: Plan) -> dict[str, Any]:
 
 def code_version() -> dict[str, Any]:
     """version, commit and dirty; the last two are None outside of a git checkout."""
-    version = _version("ablate")
+    version = _version("ablate") or ablate.__version__
     here = Path(__file__).resolve().parent
     commit = _git(here, "rev-parse", "HEAD")
     # A checkout counts only if it tracks this file: an installed package may lie in a foreign one.

@@ -2,5 +2,19 @@
 
 from ablate.spikes.detector import Detector, detect
 from ablate.spikes.events import ALERTS, KINDS, Event, latest
+from ablate.spikes.paired import Comparison, compare
+from ablate.spikes.references import RULES
+from ablate.spikes.scores import score
 
-__all__ = ["ALERTS", "KINDS", "Detector", "Event", "detect", "latest"]
+__all__ = [
+    "ALERTS",
+    "KINDS",
+    "RULES",
+    "Comparison",
+    "Detector",
+    "Event",
+    "compare",
+    "detect",
+    "latest",
+    "score",
+]

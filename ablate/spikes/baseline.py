@@ -3,7 +3,7 @@
     forecast = median of the newest 16 + 8.5 x their slope against the 16 before, if that falls
     sigma    = 1.4826 x MAD of the last 128 one-step residuals, renewed every 8 rows
 
-In the first 512 rows a second, local pair competes, and whichever has the smaller sigma judges: the
+In the first 256 rows a second, local pair competes, and whichever has the smaller sigma judges: the
 medians of the newest four rows and of the four before, extrapolated, against its last 24 residuals.
 It follows the steep start, where the long windows are blind; later it is the noisier of the two.
 
@@ -26,7 +26,8 @@ WINDOW = 128
 REFRESH = 8
 WARMUP = 24
 """Rows before anything is judged, from the start or after a break."""
-EARLY, QUARTER, LOCAL = 512, 4, 24
+EARLY, QUARTER, LOCAL = 256, 4, 24
+DIP = 6.0
 AHEAD = (HALF + 1) / 2
 """From the middle of the newest 16 rows to the next row."""
 
@@ -60,7 +61,10 @@ class Baseline:
         if self.count >= HALF:
             self.residuals.append(value - self.forecast)
         if 2 * QUARTER <= self.count < EARLY:
-            self.nearby.append(value - self.local_forecast())
+            residual = value - self.local_forecast()
+            self.nearby.append(residual)
+            if self.local is not None and residual < self.local[0] - DIP * self.local[1]:
+                self.local = None  # a dip would make the next rows look high
         self._push(value)
         self.count += 1
         if self.count >= EARLY:
@@ -99,8 +103,11 @@ class Baseline:
         self.local = None
         if len(self.nearby) >= 2 * REFRESH and self.count < EARLY:
             near = max(MAD_TO_SIGMA * mad(self.nearby), step)
-            if 0 < near < self.sigma or (near > 0 and len(self.residuals) < 2 * REFRESH):
-                self.local = (median(self.nearby), near)
+            bias = median(self.nearby)
+            dip = min(list(self.nearby)[-REFRESH:]) < bias - DIP * near
+            first = len(self.residuals) < 2 * REFRESH
+            if near > 0 and not dip and (near < self.sigma or first):
+                self.local = (bias, near)
 
     def local_forecast(self) -> float:
         """The next row from the newest eight, along a falling line."""

@@ -68,6 +68,8 @@ class Detector:
                 found += self.drift.update(row, step, loss, stride, sigma)
         elif any(e.closed and e.recovery == "unrecovered" for e in found):
             found += self.drift.restart()
+        elif self.fast.open is None:
+            self.drift.rows.clear()  # the level after an event is taken from rows after it
         if corroborating:
             self._listen(row, step, corroborating, calm=self.fast.open is None)
         return events + [self._corroborated(e) for e in found] if found else events

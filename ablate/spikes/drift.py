@@ -1,9 +1,10 @@
 """The drift arm: level shifts and slow divergence that no single row shows.
 
-Every 8 accepted rows the median of the last 32 is compared with the mean of the three lowest of
-the last 48 such medians (the newest four left out). The scale is the MAD of their differences
-over 32 rows, so that autocorrelation is priced in. One alarm an event; it ends when the median
-is back, or after 400 rows as a level shift or a drift.
+Every 8 accepted rows the midmean of the last 32 (the mean of their middle half) is compared with
+the mean of the three lowest of the last 48 such levels, the newest four left out. The scale is the
+MAD of their differences over 32 rows, so that autocorrelation is priced in; it looks back 80
+levels, so that the beginning of a drift does not hide the rest. One alarm an event; it ends when
+the level is back, or after 400 rows as a level shift or a drift.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any
 
 from ablate.spikes.events import Event
 from ablate.spikes.excursion import CHECK, Excursion, restore
-from ablate.spikes.robust import MAD_TO_SIGMA, mad, median
+from ablate.spikes.robust import MAD_TO_SIGMA, mad, midmean
 
 __all__ = ["DriftArm"]
 
-ROWS, EVERY, KEPT, NEWEST, LOWEST, LAG = 32, 8, 48, 4, 3, 4
-THRESHOLD = 14.0
+ROWS, EVERY, KEPT, RECENT, NEWEST, LOWEST, LAG = 32, 8, 80, 48, 4, 3, 4
+THRESHOLD = 13.0
 BACK = 0.5
-"""The event is over where the median has fallen under this share of the threshold."""
+"""The event is over where the level has fallen under this share of the threshold."""
 LEAST = 12
-"""Medians that are needed before anything is judged."""
+"""Levels that are needed before anything is judged."""
 SHARP = 40
 """Rows from start to alarm under which a shift counts as sharp."""
 
@@ -32,7 +33,7 @@ class DriftArm:
 
     def __init__(self) -> None:
         self.rows: deque[tuple[int, int, float]] = deque(maxlen=ROWS)
-        self.medians: deque[float] = deque(maxlen=KEPT)
+        self.levels: deque[float] = deque(maxlen=KEPT)
         self.count = 0
         self.open: Excursion | None = None
         self.limit = 0.0
@@ -46,19 +47,19 @@ class DriftArm:
             self.open.add(row, step, value, stride)
         if self.count % EVERY or len(self.rows) < ROWS:
             return []
-        level = median([v for _, _, v in self.rows])
+        level = midmean([v for _, _, v in self.rows])
         if self.open is not None:
             return self._continue(self.open, level)
         events = []
-        if len(self.medians) >= LEAST:
+        if len(self.levels) >= LEAST:
             events = self._judge(level, sigma)
         if self.open is None:
-            self.medians.append(level)
+            self.levels.append(level)
         return events
 
     def _judge(self, level: float, sigma: float) -> list[Event]:
-        older = list(self.medians)
-        lowest = sorted(older[:-NEWEST])[:LOWEST]
+        older = list(self.levels)
+        lowest = sorted(older[-RECENT:-NEWEST])[:LOWEST]
         self.reference = sum(v - lowest[0] for v in lowest) / len(lowest) + lowest[0]
         scale = mad([b - a for a, b in zip(older, older[LAG:], strict=False)])
         self.limit = THRESHOLD * max(scale, sigma / 8)
@@ -88,7 +89,7 @@ class DriftArm:
     def _continue(self, event: Excursion, level: float) -> list[Event]:
         if level - self.reference < BACK * self.limit:
             self.open = None
-            self.medians.append(level)
+            self.levels.append(level)
             event.kind = "spike"
             return [event.event(closed=True)]
         if event.rows < CHECK:
@@ -103,7 +104,7 @@ class DriftArm:
         events = self.finish() if self.open is not None and self.open.rows < CHECK else []
         self.open = None
         self.rows.clear()
-        self.medians.clear()
+        self.levels.clear()
         self.count = 0
         return events
 
@@ -114,7 +115,7 @@ class DriftArm:
     def state_dict(self) -> dict[str, Any]:
         return {
             "rows": [list(r) for r in self.rows],
-            "medians": list(self.medians),
+            "levels": list(self.levels),
             "count": self.count,
             "open": self.open and self.open.state_dict(),
             "limit": self.limit,
@@ -123,6 +124,6 @@ class DriftArm:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rows = deque([(r, s, v) for r, s, v in state["rows"]], maxlen=ROWS)
-        self.medians = deque(state["medians"], maxlen=KEPT)
+        self.levels = deque(state["levels"], maxlen=KEPT)
         self.count, self.open = state["count"], restore(state["open"])
         self.limit, self.reference = state["limit"], state["reference"]

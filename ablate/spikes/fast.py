@@ -5,7 +5,7 @@ a shift, a CUSUM with k = 1 and h = 20 against the median of the rows 17 to 32 b
 level reaches late. A fourth is for runs that log their learning rate: within 48 rows of a
 jump of it, a shift of the loss needs only h = 6 with k = 1/2.
 While it is open the baseline is frozen, so that a spike cannot hide the next one. The alarm is
-given on the second row over 3 sigma within three, at once where the row is over 20 sigma, or
+given on the second row over 3 sigma within three, at once where the row is over 14 sigma, or
 where rows are so many steps apart that a second one would come too late.
 """
 
@@ -19,7 +19,7 @@ from ablate.spikes.excursion import AFTER, CHECK, Excursion, restore, tail
 
 __all__ = ["FastArm"]
 
-OPEN, SURE, LEAD = 6.0, 20.0, 3.0
+OPEN, SURE, LEAD = 6.0, 14.0, 3.0
 UNIT = 1024
 """CUSUMs are kept in whole 1/1024 sigma: exact, whatever the order of the additions."""
 SHIFT_K, SHIFT_H = UNIT, 20 * UNIT
@@ -42,6 +42,7 @@ class FastArm:
         self.burst = 0
         self.primed: dict[str, float] | None = None
         """Level, CUSUM and rows left since the learning rate jumped."""
+        self.primed_rise: tuple[int, int] | None = None
         self.rise: tuple[int, int] | None = None
         """Row and step at which the CUSUM of the shift left 0."""
         self.lead: list[tuple[int, int]] = []
@@ -66,7 +67,10 @@ class FastArm:
         shifted = self.shift > SHIFT_H
         sure = shifted or self.burst > BURST_H
         if self.primed is not None:
-            sure = self._primed(value) or sure
+            primed = self._primed(row, step, value)
+            sure = primed or sure
+            if primed and not shifted:
+                self.rise, shifted = self.primed_rise, True
         if z > OPEN or sure:
             return self._begin(row, step, value, stride, z, sure, shifted), False
         if z > LEAD:
@@ -113,12 +117,14 @@ class FastArm:
             level = self.baseline.lagged
             self.primed = {"level": level, "cusum": 0, "rows": PRIMED_ROWS}
 
-    def _primed(self, value: float) -> bool:
+    def _primed(self, row: int, step: int, value: float) -> bool:
         p = self.primed
         if p is None or self.baseline.sigma <= 0:
             return False
         z = (value - p["level"]) / self.baseline.sigma
-        p["cusum"] = cusum(int(p["cusum"]), z, 4.0, PRIMED_K)
+        before, p["cusum"] = p["cusum"], cusum(int(p["cusum"]), z, 4.0, PRIMED_K)
+        if before == 0:
+            self.primed_rise = (row, step)
         p["rows"] -= 1
         if p["rows"] <= 0:
             self.primed = None
@@ -199,6 +205,7 @@ class FastArm:
             "burst": self.burst,
             "primed": self.primed and dict(self.primed),
             "rise": self.rise,
+            "primed_rise": self.primed_rise,
             "lead": self.lead,
         }
 
@@ -207,8 +214,12 @@ class FastArm:
         self.open, self.settling = restore(state["open"]), restore(state["settling"])
         self.shift, self.burst = state["shift"], state["burst"]
         self.primed = state["primed"] and dict(state["primed"])
-        self.rise = None if state["rise"] is None else (state["rise"][0], state["rise"][1])
+        self.rise, self.primed_rise = place(state["rise"]), place(state["primed_rise"])
         self.lead = [(r, s) for r, s in state["lead"]]
+
+
+def place(pair: list[int] | None) -> tuple[int, int] | None:
+    return None if pair is None else (pair[0], pair[1])
 
 
 def cusum(before: int, z: float, high: float, k: int) -> int:

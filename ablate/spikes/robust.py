@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-__all__ = ["MAD_TO_SIGMA", "mad", "median", "middle", "quantum"]
+__all__ = ["MAD_TO_SIGMA", "mad", "median", "middle", "midmean", "quantum"]
 
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution in units of its median absolute deviation."""
@@ -20,6 +20,15 @@ def middle(ordered: Sequence[float]) -> float:
 
 def median(values: Iterable[float]) -> float:
     return middle(sorted(values))
+
+
+def midmean(values: Sequence[float]) -> float:
+    """The mean of the middle half: nearly as robust as the median, and less noisy."""
+    ordered = sorted(values)
+    quarter = len(ordered) // 4
+    half = ordered[quarter : len(ordered) - quarter]
+    low = half[0]  # differences first, so that a shift of the values shifts the result exactly
+    return low + sum([v - low for v in half]) / len(half)
 
 
 def mad(values: Sequence[float]) -> float:

@@ -1,0 +1,119 @@
+"""`ablate spikes` on files, trials and mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ablate.cli import main
+
+KEYS = {
+    "kind", "start", "detect", "peak", "end", "start_row", "end_row", "height", "sigma", "area",
+    "recovery", "recovery_steps", "residual", "cause",
+}  # fmt: skip
+
+
+def losses() -> np.ndarray:
+    loss = 3 + np.random.default_rng(0).normal(0, 0.05, 600)
+    loss[300:303] += 2
+    return loss
+
+
+def write(path, separator=",", step="step", loss="loss"):
+    lines = [separator.join((step, "lr", loss))]
+    lines += [separator.join((str(10 + i), "0.1", repr(float(x)))) for i, x in enumerate(losses())]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_a_file_becomes_one_json_object_with_the_promised_keys(tmp_path, capsys, name, separator):
+    path = write(tmp_path / name, separator)
+    assert main(["spikes", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    (event,) = json.loads(out)["events"]
+    assert event.keys() >= KEYS
+    assert (event["kind"], event["start"], event["start_row"]) == ("spike", 310, 300)
+    assert json.loads(out)["scores"]["alerts"] == 1
+    assert "loss = loss" in err
+
+
+def test_json_lines_with_nan_and_rows_without_a_loss(tmp_path, capsys):
+    path = tmp_path / "a.jsonl"
+    rows = [f'{{"_step": {i}, "train_loss": {x!r}}}' for i, x in enumerate(losses().tolist())]
+    rows.insert(200, '{"_step": 200, "val/loss": 3.0}')
+    rows[450] = '{"_step": 449, "train_loss": NaN}'
+    path.write_text("\n".join(rows) + '\n{"_step": 60')
+    assert main(["spikes", str(path), "--json"]) == 0
+    events = json.loads(capsys.readouterr().out)["events"]
+    assert [(e["kind"], e["start"], e["start_row"]) for e in events] == [
+        ("spike", 300, 301), ("nonfinite", 449, 450),
+    ]  # fmt: skip
+
+
+def test_columns_can_be_named_and_a_wrong_name_lists_those_there_are(tmp_path, capsys):
+    path = write(tmp_path / "a.csv", step="when", loss="what")
+    assert main(["spikes", str(path), "--step", "when", "--loss", "what"]) == 0
+    assert "spike" in capsys.readouterr().out
+    assert main(["spikes", str(path), "--step", "when"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--loss" in err
+    assert "when, lr, what" in err
+
+
+def test_mistakes_are_one_paragraph(tmp_path, capsys):
+    (tmp_path / "empty.csv").write_text("step,loss\n")
+    (tmp_path / "words.csv").write_text("step,loss\n1,two\n")
+    (tmp_path / "broken.jsonl").write_text("{\n{}\n")
+    (tmp_path / "a.xlsx").write_text("")
+    for name in ("empty.csv", "words.csv", "broken.jsonl", "a.xlsx", "absent.csv", "absent", "."):
+        assert main(["spikes", str(tmp_path / name), "--runs-dir", str(tmp_path)]) == 2, name
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert len(err.splitlines()) == 1
+    assert main(["spikes"]) == 2
+
+
+def test_a_plot_is_written(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    path = write(tmp_path / "a.csv")
+    assert main(["spikes", str(path), "--plot", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["spikes", str(path), "--plot", str(tmp_path / "a.nonsense")]) == 2
+
+
+def test_the_arms_of_a_study_are_compared_seed_by_seed(tmp_path, capsys):
+    study = tmp_path / "s"
+    rng = np.random.default_rng(0)
+    shared = 3 + rng.normal(0, 0.05, 600)
+    trials = [("base", 0), ("rope", 0), ("base", 1)]
+    for arm, seed in trials:
+        folder = study / "trials" / f"{arm}-s{seed}" / "attempts" / "1"
+        folder.mkdir(parents=True)
+        loss = (shared if seed == 0 else 3 + rng.normal(0, 0.05, 600)) + rng.normal(0, 0.003, 600)
+        loss[300:303] += 2 * (arm == "rope")
+        loss[400:403] += 2 * (seed == 0)
+        rows = [json.dumps({"step": i + 1, "train/loss": x}) for i, x in enumerate(loss.tolist())]
+        (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    named = [{"id": f"{arm}-s{seed}", "arm": arm, "seed": seed} for arm, seed in trials]
+    (study / "manifest.json").write_text(json.dumps({"schema": 1, "trials": named}))
+    assert main(["spikes", "s", "--json", "--runs-dir", str(tmp_path)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    seen = {(e["trial"], e["start"], e["cause"]) for e in answer["events"]}
+    assert seen >= {
+        ("base-s0", 401, "data"), ("rope-s0", 401, "data"), ("rope-s0", 301, "arm"),
+    }  # fmt: skip
+    assert set(answer["scores"]) == {"base-s0", "rope-s0", "base-s1"}
+
+
+def test_the_verb_needs_neither_torch_nor_pandas():
+    code = (
+        "import sys, ablate.cli.spikes\n"
+        "assert not {'torch', 'pandas', 'hydra', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,29 @@
+"""The labelled curves. They are not part of the repository: skipped where they are not found.
+
+They are looked for in the folder that ABLATE_CURVES names, and in ../shared/curves.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.spike_curves import find_curves
+from benchmarks.spikes import interventions, mixtral
+
+FOLDER = find_curves(None)
+pytestmark = pytest.mark.skipif(FOLDER is None, reason="the labelled curves are not here")
+
+
+def test_the_mixtral_spikes_are_found_without_a_false_alarm():
+    assert FOLDER is not None
+    found, of, false = mixtral(FOLDER)["ours"]
+    assert (of, false) == (10, 0)
+    assert found >= 9
+
+
+def test_every_labelled_intervention_is_found_without_a_false_alarm():
+    assert FOLDER is not None
+    total = interventions(FOLDER)["ours + lr"]
+    assert (total["found"], total["of"], total["false"]) == (13, 13, 0)
+    assert sorted(total["delays"])[6] == 0
+    assert max(total["delays"]) <= 15

@@ -1,0 +1,66 @@
+"""What differencing runs with the same data order shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ablate.spikes import compare
+
+STEPS = np.arange(900)
+
+
+def arms(count: int = 3, seed: int = 0, own: float = 0.003) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shared = 2.5 + 5 * (1 + STEPS / 20) ** -0.6 + rng.normal(0, 0.05, 900)
+    return [shared + 0.02 * i + rng.normal(0, own, 900) for i in range(count)]
+
+
+def found(losses):
+    return compare({f"arm{i}": (STEPS, x) for i, x in enumerate(losses)})
+
+
+def test_an_excursion_of_every_arm_is_the_data():
+    losses = arms()
+    for x in losses:
+        x[500:503] += 1.0
+    comparison = found(losses)
+    assert comparison.paired
+    for events in comparison.events.values():
+        assert [(e.start, e.cause) for e in events if e.is_alert] == [(500, "data")]
+
+
+def test_an_excursion_of_one_arm_is_that_arms():
+    for count in (2, 3):
+        losses = arms(count)
+        losses[1][500:503] += 1.0
+        events = found(losses).events
+        assert [(e.start, e.cause) for e in events["arm1"] if e.is_alert] == [(500, "arm")]
+        assert not [e for e in events["arm0"] if e.is_alert]
+
+
+def test_pairing_shows_what_no_single_run_shows():
+    losses = arms(2)
+    losses[0][500:503] += 0.05
+    events = found(losses).events["arm0"]
+    assert [(e.start, e.cause) for e in events if e.is_alert] == [(500, "arm")]
+    losses = arms(2)
+    losses[1][600:] += 0.02
+    (shift,) = [e for e in found(losses).events["arm1"] if e.is_alert]
+    assert shift.cause == "arm"
+    assert 0 <= (shift.detect or 0) - 600 <= 12
+
+
+def test_runs_with_other_batches_are_not_paired():
+    losses = [arms(1, seed=i)[0] for i in range(3)]
+    losses[1][500:503] += 1.0
+    comparison = found(losses)
+    assert not comparison.paired
+    assert {e.cause for events in comparison.events.values() for e in events} == {None}
+
+
+def test_a_run_that_does_not_learn_while_the_others_do_is_on_a_plateau():
+    losses = arms(3)
+    losses[2][:] = losses[2][60] + (losses[2] - losses[2].mean()) * 0.01
+    kinds = {e.kind for e in found(losses).events["arm2"]}
+    assert "plateau" in kinds
+    assert all(e.kind != "plateau" for e in found(arms(3)).events["arm2"])
