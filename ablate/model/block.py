@@ -21,6 +21,10 @@ from ablate.model.rotary import rotate
 __all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock", "linear"]
 
 
+LARGE = 2**18
+"""Elements from which a gated activation is fed by two products instead of one."""
+
+
 def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     """A Linear whose values are still to be drawn: torch's own would be thrown away."""
     device = torch.get_default_device()
@@ -102,11 +106,12 @@ class Block(nn.Module):
     def project_up(self, x: Float[Tensor, "b t d"]) -> tuple[Tensor, ...]:
         """The input of the activation; of a gated one, in two halves.
 
-        Eagerly, a product for each half is faster: the gradients of two views of one tensor would
-        have to be copied together, and the activation would read with a stride.
+        Eagerly, a product for each half is faster from LARGE on: the gradients of two views of one
+        tensor would have to be copied together, and the activation would read with a stride.
         """
+        small = x.numel() // x.shape[-1] * self.config.hidden_size < LARGE
         whole = type(self.ff_proj) is not nn.Linear  # wrapped, by FSDP for example
-        if whole or not isinstance(self.act, Gated) or spelled_out(x):
+        if small or whole or not isinstance(self.act, Gated) or spelled_out(x):
             return (self.ff_proj(x),)
         weights, bias = self.ff_proj.weight.chunk(2), self.ff_proj.bias
         biases = (None, None) if bias is None else bias.chunk(2)
