@@ -13,12 +13,16 @@ from torch import Tensor, nn
 from ablate.model.attention import Scope, attend
 from ablate.model.cache import KeyValue
 from ablate.model.config import ModelConfig
-from ablate.model.mlp import build_activation
-from ablate.model.norm import build_norm
+from ablate.model.mlp import Gated, build_activation
+from ablate.model.norm import build_norm, spelled_out
 from ablate.model.recording import Recorder, largest_logit
 from ablate.model.rotary import rotate
 
 __all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock", "linear"]
+
+
+LARGE = 2**18
+"""Elements from which a gated activation is fed by two products instead of one."""
 
 
 def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
@@ -89,7 +93,7 @@ class Block(nn.Module):
         x = x + self._drop(y)
 
         y = x if c.norm_after else run(self.ff_norm, x)
-        y = self.ff_out(run(self.act, self.ff_proj(y)))
+        y = self.ff_out(run(self.act, *self.project_up(y)))
         if c.norm_after:
             y = run(self.ff_norm, y)
         elif c.peri_norm:
@@ -98,6 +102,20 @@ class Block(nn.Module):
         if self.recorder is not None:
             self.recorder.rms(f"model/activation_rms/{self.layer}", x)
         return x, present
+
+    def project_up(self, x: Float[Tensor, "b t d"]) -> tuple[Tensor, ...]:
+        """The input of the activation; of a gated one, in two halves.
+
+        Eagerly, a product for each half is faster from LARGE on: the gradients of two views of one
+        tensor would have to be copied together, and the activation would read with a stride.
+        """
+        small = x.numel() // x.shape[-1] * self.config.hidden_size < LARGE
+        whole = type(self.ff_proj) is not nn.Linear  # wrapped, by FSDP for example
+        if small or whole or not isinstance(self.act, Gated) or spelled_out(x):
+            return (self.ff_proj(x),)
+        weights, bias = self.ff_proj.weight.chunk(2), self.ff_proj.bias
+        biases = (None, None) if bias is None else bias.chunk(2)
+        return tuple(F.linear(x, w, b) for w, b in zip(weights, biases, strict=True))
 
     def attention(
         self,

@@ -164,7 +164,7 @@ class _Search:
             ]
 
 
-def _extended(bias: Tensor, length: int) -> Float[Tensor, "#b #h k k"]:
+def _extended(bias: Tensor, length: int) -> Shaped[Tensor, "#b #h k k"]:
     """The bias of a prompt, with rows for new tokens, which see all that came before."""
     bias = bias[None, None] if bias.ndim == 2 else bias[:, None] if bias.ndim == 3 else bias
     if not bias.is_floating_point():

@@ -21,7 +21,7 @@ replaces the embedding's. The first three are OLMo's, the last two OLMo-core's. 
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ class Part(NamedTuple):
     fan_in: int
 
 
+@runtime_checkable
 class InitFn(Protocol):
     """The standard deviation of a part: what an init function of the user's own returns too."""
 

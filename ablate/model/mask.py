@@ -217,7 +217,9 @@ def _finite(bias: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _as_bias(bias: Tensor, keys: int) -> Float[Tensor, "#b #h k k"]:
     if not bias.is_floating_point():
-        bias = _hide(bias == 0)
+        # The 1 of a key that is seen stays in, as upstream: softmax does not notice what is added
+        # to all keys alike, but the last bits of the logits do.
+        bias = torch.where(bias == 0, LOWEST, 1.0)
     if not 2 <= bias.ndim <= 4 or bias.shape[-1] < keys:
         text = f"attention_bias of shape {tuple(bias.shape)}: "
         raise DataError(

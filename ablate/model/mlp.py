@@ -46,8 +46,11 @@ class Gated(Activation):
 
     multiplier = 0.5
 
-    def forward(self, x: Float[Tensor, "*b i"]) -> Float[Tensor, "*b o"]:
-        linear, gate = x.chunk(2, dim=-1)
+    def forward(
+        self, x: Float[Tensor, "*b i"], gate: Float[Tensor, "*b i"] | None = None
+    ) -> Float[Tensor, "*b o"]:
+        """Of both halves in one tensor, or of the linear half and the gate."""
+        linear, gate = x.chunk(2, dim=-1) if gate is None else (x, gate)
         return self.function(gate) * linear
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ablate.model.cache import BufferCache
 from ablate.model.config import ModelConfig
+from ablate.model.norm import spelled_out
 
 __all__ = ["Rotary", "Rotation", "frequencies", "rotate"]
 
@@ -56,9 +57,7 @@ def rotate(x: Float[Tensor, "b h t c"], by: Rotation) -> Float[Tensor, "b h t c"
     """Turns each pair (x[i], x[i + c/2]) by the angle of its position and frequency."""
     dtype = torch.float32 if by.wide else x.dtype
     cos, sin = by.cos.to(dtype), by.sin.to(dtype)
-    # The compiler fuses the formula by itself. In float64, which is there to compare with others,
-    # the order of operations is everybody's, to the last bit.
-    if torch.compiler.is_compiling() or x.dtype == torch.float64:
+    if spelled_out(x):
         wide = x.to(dtype)
         return (wide * cos + torch.roll(wide, x.shape[-1] // 2, -1) * sin).to(x.dtype)
     return _Turn.apply(x, cos, sin)  # pyright: ignore[reportReturnType]

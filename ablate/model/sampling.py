@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +27,7 @@ __all__ = [
 Choice = tuple[Float[Tensor, "n count"], Int[Tensor, "n count"]]
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Chooses `count` tokens for each row: their log-probabilities (untempered) and ids."""
 
@@ -109,6 +110,7 @@ class TopP(Multinomial):
         return logits.masked_fill(torch.zeros_like(surplus).scatter(-1, order, surplus), -torch.inf)
 
 
+@runtime_checkable
 class Constraint(Protocol):
     """Rules out tokens, given what each sequence holds so far."""
 
@@ -141,6 +143,7 @@ class NoRepeatedNGrams:
         return out
 
 
+@runtime_checkable
 class Scorer(Protocol):
     """The final score of each sequence."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -169,7 +170,7 @@ class OLMo(nn.Module):
             hidden.append(x)
         logits = F.linear(x, parts["wte"].weight) if config.weight_tying else parts["ff_out"](x)  # type: ignore
         if config.scale_logits:
-            logits = logits * config.d_model**-0.5
+            logits = logits * (1 / math.sqrt(config.d_model))
         return OLMoOutput(logits, present if use_cache else None, tuple(hidden) or None)
 
     @property

@@ -53,6 +53,44 @@ def test_grouped_heads_read_the_key_head_of_their_group() -> None:
             torch.testing.assert_close(got[:, one[0]], want)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gate_fed_by_two_products_equals_one(monkeypatch: pytest.MonkeyPatch, bias: bool) -> None:
+    fields = {"activation_type": "geglu", "include_bias": bias, "layer_norm_type": "rms"}
+    found = []
+    for large in (10**9, 1):
+        monkeypatch.setattr("ablate.model.block.LARGE", large)
+        model = tiny(**fields)
+        logits = model(tokens()).logits
+        logits.logsumexp(-1).mean().backward()
+        found.append([logits, *(p.grad for p in model.parameters() if p.grad is not None)])
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_rms_norm_has_the_derivative_of_its_formula(dtype: torch.dtype, affine: bool) -> None:
+    norm = RMSNorm(16, eps=1e-3, affine=affine, bias=False)
+    x = torch.randn(3, 5, 16).to(dtype).requires_grad_()
+    formula = x.detach().double().requires_grad_()
+    y = formula * (formula.square().mean(-1, keepdim=True) + 1e-3).rsqrt()
+    if norm.weight is not None:
+        nn.init.normal_(norm.weight)
+        weight = norm.weight.detach().double().requires_grad_()
+        y = weight * y
+    out = norm(x)
+    g = torch.randn_like(out)
+    out.backward(g)
+    y.backward(g.double())
+    close = (
+        {"rtol": 2e-2, "atol": 4e-2} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+    )
+    torch.testing.assert_close(out.double(), y, **close)
+    torch.testing.assert_close(x.grad.double(), formula.grad, **close)
+    if norm.weight is not None:
+        torch.testing.assert_close(norm.weight.grad.double(), weight.grad, **close)
+
+
 def test_attention_dropout_is_for_training_only() -> None:
     for fields in ({}, {"block_type": "llama"}):
         model = tiny(attention_dropout=0.5, **fields)
