@@ -110,7 +110,8 @@ class Block(nn.Module):
         tensor would have to be copied together, and the activation would read with a stride.
         """
         small = x.numel() // x.shape[-1] * self.config.hidden_size < LARGE
-        whole = type(self.ff_proj) is not nn.Linear  # wrapped, by FSDP for example
+        m = self.ff_proj  # wrapped, parametrised or hooked, it must be called as a module
+        whole = type(m) is not nn.Linear or m._forward_hooks or m._forward_pre_hooks
         if small or whole or not isinstance(self.act, Gated) or spelled_out(x):
             return (self.ff_proj(x),)
         weights, bias = self.ff_proj.weight.chunk(2), self.ff_proj.bias

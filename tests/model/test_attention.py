@@ -267,3 +267,11 @@ def test_an_import_path_is_a_variant(case: str) -> None:
 def test_a_variant_that_cannot_be_initialised_is_refused() -> None:
     with pytest.raises(ConfigError, match="reset_parameters"):
         OLMo(ModelConfig(**BASE, activation_type=f"{HERE}:Forgetful"))
+
+
+def test_a_hooked_projection_is_called_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.model.block.LARGE", 1)
+    model, seen = tiny(activation_type="swiglu"), []
+    model.blocks[0].ff_proj.register_forward_hook(lambda *_: seen.append(1))
+    model(tokens())
+    assert seen == [1]

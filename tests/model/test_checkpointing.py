@@ -63,7 +63,7 @@ def test_the_blocks_that_are_recomputed(strategy: str, group: int) -> None:
 
 
 def test_fine_grained_recomputes_inside_the_block() -> None:
-    model = tiny(n_layers=1, activation_type="gelu")
+    model = tiny(n_layers=1)
     calls = {"attn_norm": 0, "ff_norm": 0, "act": 0, "attn_out": 0, "att_proj": 0, "ff_proj": 0}
     for name in calls:
         module = getattr(model.blocks[0], name)
