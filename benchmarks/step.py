@@ -144,10 +144,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--vocab", type=int, default=512)
+    parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    shape = Shape(d=args.width, vocab=args.vocab)
+    shape = Shape(d=args.width, vocab=args.vocab, batch=args.batch)
     rows = []
     for family in args.family or ("gpt2", "olmo2"):
         for precision in args.precision or ("fp32", "bf16"):

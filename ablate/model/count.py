@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.model.config import ModelConfig, is_import_path
+from ablate.config.imports import is_import_path
+from ablate.model.config import ModelConfig
 
 __all__ = ["flops_per_token", "parameters"]
 

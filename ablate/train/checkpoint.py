@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ __all__ = ["Checkpoint", "load_model_state", "prune", "read_newest", "save"]
 log = logging.getLogger(__name__)
 
 MODEL, TRAIN = "model.pt", "train.pt"
-UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,9 @@ def read_newest(
                 raise ValueError(f"it says step {train['step']}")
             model = _read(folder / MODEL, device) if train["has_model"] else None
             return Checkpoint(attempt=attempt.number, step=step, model=model, train=train)
-        except UNREADABLE as error:
+        except torch.OutOfMemoryError:
+            raise  # the file is sound, the device is full
+        except Exception as error:  # garbage makes the unpickler raise anything at all
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             log.warning("Checkpoint %s cannot be read and is skipped (%s).", folder, reason)
             if on_unreadable is not None:

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ablate.config.imports import is_import_path, load_object
 from ablate.config.schema import ClipConfig
-from ablate.train.imports import is_import_path, load_object
 
 __all__ = ["CLIPS", "Clip", "NoClip", "build_clip", "gradient_norms"]
 

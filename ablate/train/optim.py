@@ -15,9 +15,9 @@ import torch
 import torch._dynamo  # torch optimisers import it late (2 s): better once, before trials fork
 from torch import Tensor, nn
 
+from ablate.config.imports import is_import_path, load_object
 from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
-from ablate.train.imports import is_import_path, load_object
 
 __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_groups"]
 

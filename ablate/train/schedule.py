@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.config.imports import is_import_path, load_object
 from ablate.config.schema import ScheduleConfig
 from ablate.config.typed import build, closest, require
 from ablate.errors import ConfigError
-from ablate.train.imports import is_import_path, load_object
 from ablate.train.stages import Rate, composed, overridden, sequenced, steps_of
 
 __all__ = ["SCHEDULES", "Horizon", "Rate", "bolt_on_warmup", "build_schedule"]

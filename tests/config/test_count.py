@@ -11,8 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.errors import ConfigError
-from ablate.model import OLMo, count
-from ablate.model import config as names
+from ablate.model import OLMo, count, names
 from ablate.model.config import ModelConfig
 
 

@@ -15,7 +15,7 @@ import torch
 from ablate.errors import DataError
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
-from ablate.train.checkpoint import load_model_state
+from ablate.train.checkpoint import load_model_state, read_newest
 
 STEPS = 11
 VARIANTS = {
@@ -178,7 +178,7 @@ def damage(path: Path, how: str) -> None:
     elif how == "empty":
         os.truncate(path, 0)
     elif how == "garbage":
-        path.write_bytes(os.urandom(path.stat().st_size))
+        path.write_bytes(random.Random(0).randbytes(path.stat().st_size))
     else:
         path.unlink()
 
@@ -207,6 +207,21 @@ def test_a_damaged_checkpoint_is_skipped_loudly_for_an_older_one(
     assert [r["train/loss"] for r in rows(trial.path)] == [
         r["train/loss"] for r in rows(whole.path)
     ]
+
+
+def test_no_garbage_whatsoever_makes_the_reader_raise(config, trial):
+    settings = variant(config, "adamw, dropout")
+    trial.create(settings, STEPS)
+    run_trial(trial.acquire(), settings, should_stop=stop_after(1))
+    folder = trial.newest_attempt().checkpoint_path(1)
+    whole = (folder / "train.pt").read_bytes()
+    for seed in range(300):
+        draw = random.Random(seed)
+        where, length = draw.randrange(len(whole)), draw.choice((1, 64, len(whole)))
+        torn = whole[:where] + draw.randbytes(length) + whole[where + length :]
+        (folder / "train.pt").write_bytes(draw.randbytes(2000) if seed % 3 == 0 else torn)
+        found = read_newest(trial, torch.device("cpu"))
+        assert found is None or found.step == 1
 
 
 def stop_after(step: int):

@@ -1,0 +1,27 @@
+"""The typed configuration of one trial, section by section; `conf/train.yaml` shows every key
+with its default.
+
+`model` stays a mapping here: `ablate.model.config.ModelConfig` gives it its type (it lies one
+layer up).
+"""
+
+from ablate.config.schema.amount import amount
+from ablate.config.schema.data import DataConfig
+from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
+from ablate.config.schema.running import ClusterConfig, TrackConfig
+from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
+from ablate.config.schema.trial import TrialConfig
+
+__all__ = [
+    "ClipConfig",
+    "ClusterConfig",
+    "DataConfig",
+    "LossConfig",
+    "OptimConfig",
+    "PrecisionConfig",
+    "ScheduleConfig",
+    "TrackConfig",
+    "TrainConfig",
+    "TrialConfig",
+    "amount",
+]

@@ -1,0 +1,117 @@
+"""Optimiser, schedule and clipping."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.config.imports import is_import_path
+from ablate.config.schema.amount import amount
+from ablate.config.typed import check_types, closest, require
+from ablate.errors import ConfigError
+
+__all__ = ["ClipConfig", "OptimConfig", "ScheduleConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    name: str = "adamw"
+    """adamw, lion, muon, or an import path."""
+    lr: float = 1e-3
+    betas: tuple[float, ...] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    decay_norm_and_bias: bool = False
+    decay_embeddings: bool = False
+    momentum: float = 0.95
+    """Of Muon's matrices; its other parameters follow AdamW with `betas`."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "optim")
+        _one_of("optim.name", self.name, ("adamw", "lion", "muon"))
+        ok = self.lr > 0 and math.isfinite(self.lr)
+        require(ok, "optim.lr", self.lr, "must be greater than 0")
+        require(len(self.betas) == 2, "optim.betas", list(self.betas), "must be two numbers")
+        for b in self.betas:
+            require(0 <= b < 1, "optim.betas", list(self.betas), "must lie in [0, 1)")
+        require(self.eps > 0, "optim.eps", self.eps, "must be greater than 0")
+        decay = self.weight_decay
+        require(decay >= 0, "optim.weight_decay", decay, "must not be negative")
+        require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "must lie in [0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    name: str = "cosine_with_warmup"
+    """See `ablate.train.schedule`: OLMo's and OLMo-core's schedules by their names, or an import
+    path.
+    """
+    warmup: str | int | float = 0.05
+    """A fraction ("5%" or 0.05), a number of steps (100), or of tokens ("2M tokens")."""
+    warmup_min_lr: float | None = None
+    """Where warm-up starts; null: a tenth of the peak (OLMo); OLMo-core starts at 0."""
+    alpha_f: float = 0.1
+    """Final learning rate as a share of the peak."""
+    t_max: int | None = None
+    """Steps at which the decay ends; null: train.steps."""
+    decay: str | int | float = 0.1
+    """Length of the final decay of wsd and of the schedules with a tail, as `warmup`."""
+    exponent: float = -0.51
+    """Of power_lr."""
+    lr_min: float | None = None
+    """Where exponential starts (null: alpha_f times the peak), and where tails end (null: 0)."""
+    periods: list[int] | None = None
+    """Steps at which each period of wsds ends; null: one period."""
+    period_lr_multipliers: list[float] | None = None
+    """Peak of each period of wsds as a share of optim.lr; null: 1."""
+    stages: list[dict[str, Any]] | None = None
+    """Parts of composable and sequential (see `ablate.train.stages`)."""
+    override_decay: dict[str, Any] | None = None
+    """A decay that overrides the schedule: start, duration, shape, end_lr or end_lr_fraction."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "schedule")
+        require(0 <= self.alpha_f <= 1, "schedule.alpha_f", self.alpha_f, "must lie in [0, 1]")
+        v = self.t_max
+        require(v is None or v >= 1, "schedule.t_max", v, "must be at least 1, or null")
+        for name in ("warmup_min_lr", "lr_min"):
+            v = getattr(self, name)
+            require(v is None or v >= 0, f"schedule.{name}", v, "must not be negative")
+        for name in ("warmup", "decay"):
+            amount(f"schedule.{name}", getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipConfig:
+    name: str = "norm"
+    """none, norm (global norm), ratio (each tensor against its own history), value, or an import
+    path.
+    """
+    max_norm: float = 1.0
+    max_ratio: float = 1.05
+    max_value: float = 1.0
+    warmup_steps: int = 0
+    warmup_factor: float = 1.0
+    """The limit is this many times higher during the first `warmup_steps`."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "clip")
+        _one_of("clip.name", self.name, ("none", "norm", "ratio", "value"))
+        for name in ("max_norm", "max_ratio", "max_value", "warmup_factor"):
+            v = getattr(self, name)
+            require(
+                v > 0,
+                f"clip.{name}",
+                v,
+                "must be greater than 0",
+                "Set clip=none to switch clipping off",
+            )
+        require(
+            self.warmup_steps >= 0, "clip.warmup_steps", self.warmup_steps, "must not be negative"
+        )
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known and not is_import_path(value):
+        raise ConfigError(name, value, "must be one of " + ", ".join(known), closest(value, known))

@@ -1,0 +1,96 @@
+"""How a trial is trained: budget, precision, loss."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from ablate.config.typed import check_types, require
+
+__all__ = ["LossConfig", "PrecisionConfig", "TrainConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    steps: int = 200
+    batch_size: int = 16
+    """Sequences a step, over all devices."""
+    micro_batch_size: int | None = None
+    """Sequences a forward pass (gradient accumulation); null: the whole batch."""
+    sequence_length: int | None = None
+    """Tokens a sequence; null: model.max_sequence_length."""
+    device: str = "auto"
+    """auto (cuda where there is one), cpu, cuda, or cuda:1."""
+    threads: int = 1
+    """CPU threads of the trial; the count changes bits, so it is part of the trial's identity."""
+    checkpoint_every: int = 100
+    """Steps between checkpoints; 0: only where the trial is stopped or ends."""
+    keep_checkpoints: int = 1
+    """Newest checkpoints that are kept; -1: all."""
+    keep_final: bool = True
+    """Keep the checkpoint of the last step when the trial is done."""
+    validate_every: int = 0
+    """Steps between validations; 0: at the end only."""
+    validation_tokens: int | None = None
+    """Validation tokens read, from the start of the split; null: all."""
+    measure_every: int = 0
+    """Steps between the slower measurements (attention logits, activations, weights); 0: never."""
+    activation_checkpointing: str | None = None
+    """OLMo's strategies: whole_layer, one_in_two, ..., fine_grained."""
+    compile: bool = False
+    filter_repetitions: bool = False
+    """Mask the labels of sequences with an n-gram (n <= 13) repeated 32 times or more (OLMo 2)."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "train")
+        for name in ("steps", "batch_size", "threads"):
+            v = getattr(self, name)
+            require(v >= 1, f"train.{name}", v, "must be at least 1")
+        for name in ("checkpoint_every", "validate_every", "measure_every"):
+            v = getattr(self, name)
+            require(v >= 0, f"train.{name}", v, "must not be negative", "Write 0 to switch it off")
+        for name in ("validation_tokens", "micro_batch_size"):
+            v = getattr(self, name)
+            require(v is None or v >= 1, f"train.{name}", v, "must be at least 1, or null")
+        v = self.sequence_length
+        require(v is None or v >= 2, "train.sequence_length", v, "must be at least 2, or null")
+        micro = self.micro_batch_size
+        require(
+            micro is None or self.batch_size % micro == 0,
+            "train.micro_batch_size",
+            micro,
+            f"does not divide train.batch_size={self.batch_size}",
+        )
+        keep = self.keep_checkpoints
+        require(
+            keep == -1 or keep >= 1,
+            "train.keep_checkpoints",
+            keep,
+            "must be at least 1, or -1 for all",
+        )
+        device_ok = bool(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device))
+        require(device_ok, "train.device", self.device, "must be auto, cpu, mps, cuda or cuda:N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionConfig:
+    name: Literal["fp32", "bf16", "fp16", "pure_bf16"] = "fp32"
+    """bf16 and fp16 are autocast (fp16 with a gradient scaler); pure_bf16 casts the weights too."""
+    initial_scale: float = 65536.0
+    """Of the fp16 gradient scaler."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "precision")
+        v = self.initial_scale
+        require(v > 0, "precision.initial_scale", v, "must be greater than 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig:
+    z_loss: float = 0.0
+    """Multiplier of logsumexp(logits)^2 (OLMo 2 states 1e-5)."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "loss")
+        require(self.z_loss >= 0, "loss.z_loss", self.z_loss, "must not be negative")

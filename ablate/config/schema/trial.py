@@ -1,0 +1,52 @@
+"""The configuration of one trial, whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ablate.config.schema.data import DataConfig
+from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
+from ablate.config.schema.running import ClusterConfig, TrackConfig
+from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
+from ablate.config.typed import build, require
+
+__all__ = ["TrialConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialConfig:
+    """Everything that one training run needs, resolved."""
+
+    seed: int = 0
+    study: str | None = None
+    """Name of the study's folder under `runs_dir`; null: `train`, or the sweep's name."""
+    runs_dir: str = "runs"
+    force: bool = False
+    """Start a finished trial afresh; its old attempts are kept aside."""
+    model: dict[str, Any] = field(default_factory=dict)
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    clip: ClipConfig = field(default_factory=ClipConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.seed < 2**63, "seed", self.seed, "must be a whole number from 0 to 2^63 - 1"
+        )
+        if self.study is not None:
+            ok = bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study))
+            reason = "must be a plain folder name (letters, digits, . _ + -)"
+            require(ok, "study", self.study, reason)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> TrialConfig:
+        """A resolved configuration tree; a `sweep` section, if any, is left to the planner."""
+        return build(cls, {k: v for k, v in values.items() if k != "sweep"})
