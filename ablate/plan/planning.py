@@ -19,7 +19,7 @@ from ablate.plan.arms import (
     refuse_duplicates,
 )
 from ablate.plan.budget import tokens_per_step
-from ablate.plan.canonical import difference, section
+from ablate.plan.canonical import difference
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
 from ablate.plan.noise import noise_on_disk
@@ -207,7 +207,7 @@ def _finish(
     trials: list[PlannedTrial],
     steps: int,
 ) -> Plan:
-    decide = section(sweep.decide)
+    decide = sweep.decide.frozen(len(arms) - 1)
     runs_dir = arms[0].config["runs_dir"]
     own = {trial.fingerprint for trial in trials if trial.arm == arms[0].name}
     noise = noise_on_disk(runs_dir, sweep.decide.metric, own)
