@@ -106,7 +106,7 @@ def _boundary(
 
     if excess(furthest) >= 0:
         return furthest
-    return float(optimize.bisect(excess, 0.0, furthest, xtol=1e-12))  # pyright: ignore
+    return float(optimize.brentq(excess, 0.0, furthest, xtol=1e-12))  # pyright: ignore
 
 
 def _advance(
