@@ -5,9 +5,9 @@ PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest
-# Test processes at once; each test run is mostly one thread.
 # TORCH=cuda takes the CUDA build although there is no GPU.
 TORCH   ?=
+# Test processes at once; each test run is mostly one thread.
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help demo test test-full test-gpu check format install install-dev lock bench clean
