@@ -13,9 +13,15 @@ from ablate.rundir import StudyDir
 Call = Callable[..., tuple[int, str, str]]
 
 BROKEN = """
-class Norm:
+import torch
+class Norm(torch.nn.Module):
     def __init__(self, *args, **kwargs):
-        raise RuntimeError("this norm is broken")
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+    def reset_parameters(self):
+        pass
+    def forward(self, x):
+        raise ZeroDivisionError("this norm is broken")
 """
 
 ASK_AND_TELL = '''
@@ -65,7 +71,7 @@ def test_every_launcher_on_this_machine_runs_the_same_trials(
     """With an option of the user's own, which the launcher's processes must find too."""
     (tmp_path / "conf/position").mkdir(parents=True)
     (tmp_path / "conf/position/mine.yaml").write_text(
-        "# @package _global_\nmodel: {rope: true, alibi: false, position: none, rope_theta: 77}\n"
+        "# @package _global_\nmodel: {rope: true, alibi: false, position: null, rope_theta: 77}\n"
     )
     process = start(*small, "position=mine,alibi", f"hydra/launcher={launcher}", "study=s")
     out, err = process.communicate(timeout=280)
