@@ -81,6 +81,11 @@ class Detector:
             self._listen(row, step, corroborating, calm=self.fast.open is None)
         return events + [self._corroborated(e) for e in found] if found else events
 
+    @property
+    def calm(self) -> bool:
+        """Whether no event is going on."""
+        return self.fast.open is None and self.drift.open is None and self.nonfinite is None
+
     def finish(self) -> list[Event]:
         """The record ends here; what is open is reported as not recovered."""
         events = [*self.fast.finish(), *self.drift.finish()]
@@ -92,7 +97,7 @@ class Detector:
     def _broken(self, what: str, row: int, step: int) -> list[Event]:
         kind = "gap" if what == "jump" else what
         events = [Event(kind=kind, start=step, start_row=row, detect=step, detect_row=row,
-                        end=step, end_row=row, arm="record", closed=True)]  # fmt: skip
+                        end=step, end_row=row, detector="record", closed=True)]  # fmt: skip
         if what == "gap":
             return events
         if what == "rewind":
@@ -109,11 +114,11 @@ class Detector:
             self.nonfinite = Event(kind="nonfinite", start=old.start, start_row=old.start_row,
                                    detect=old.detect, detect_row=old.detect_row, peak=old.peak,
                                    peak_row=old.peak_row, end=step, end_row=row,
-                                   arm="record")  # fmt: skip
+                                   detector="record")  # fmt: skip
             return []
         self.nonfinite = Event(kind="nonfinite", start=step, start_row=row, detect=step,
                                detect_row=row, peak=step, peak_row=row, end=step, end_row=row,
-                               arm="record")  # fmt: skip
+                               detector="record")  # fmt: skip
         return [self.nonfinite]
 
     def _listen(
@@ -161,7 +166,7 @@ class Detector:
         self.row += len(steps)
 
     def _corroborated(self, event: Event) -> Event:
-        if not self.signals or event.arm == "record":
+        if not self.signals or event.detector == "record":
             return event
         end = self.row if event.end_row is None else event.end_row
         for name, signal in self.signals.items():
@@ -169,7 +174,11 @@ class Detector:
             if found is not None and name not in event.corroboration:
                 event.corroboration[name] = found
         for arm in (self.fast.open, self.fast.settling, self.drift.open):
-            if arm is not None and arm.start_row == event.start_row and arm.arm == event.arm:
+            if (
+                arm is not None
+                and arm.start_row == event.start_row
+                and arm.detector == event.detector
+            ):
                 arm.signals.update(event.corroboration)
         return event
 

@@ -74,7 +74,7 @@ class DriftArm:
         start_row, start = over[0] if over else self.rows[-1][:2]
         row, step, _ = self.rows[-1]
         self.open = event = Excursion(
-            arm="drift",
+            detector="drift",
             baseline=self.reference,
             sigma=sigma or scale * MAD_TO_SIGMA,
             start=start,

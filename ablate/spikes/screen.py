@@ -36,10 +36,8 @@ def is_calm(detector: Detector) -> bool:
     """Whether nothing is going on that the stretch would have to follow."""
     base, record = detector.fast.baseline, detector.record
     return (
-        detector.fast.open is None
+        detector.calm
         and detector.fast.primed is None
-        and detector.drift.open is None
-        and detector.nonfinite is None
         and base.count >= EARLY
         and len(base.values) == len(base.residuals) == WINDOW
         and base.sigma > 0
