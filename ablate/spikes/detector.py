@@ -173,13 +173,10 @@ class Detector:
             found = signal.witness(event.start_row, event.start, end)
             if found is not None and name not in event.corroboration:
                 event.corroboration[name] = found
-        for arm in (self.fast.open, self.fast.settling, self.drift.open):
-            if (
-                arm is not None
-                and arm.start_row == event.start_row
-                and arm.detector == event.detector
-            ):
-                arm.signals.update(event.corroboration)
+        for known in (self.fast.open, self.fast.settling, self.drift.open):
+            same = known is not None and known.start_row == event.start_row
+            if known is not None and same and known.detector == event.detector:
+                known.signals.update(event.corroboration)
         return event
 
     def state_dict(self) -> dict[str, Any]:

@@ -130,11 +130,11 @@ def _covers(known: Event, apart: Event) -> bool:
     """
     if known.cause == "arm":
         return _meet(known, apart)
-    if known.cause != "data" or apart.peak is None:
+    if known.cause != "data" or apart.end is None:
         return False
     end = known.start if known.end is None else known.end
-    near = known.start - NEAR <= apart.peak <= end + NEAR
-    return near and (apart.height or 0.0) < (known.height or 0.0)
+    inside = known.start - NEAR <= apart.start and apart.end <= end + NEAR
+    return inside and (apart.height or 0.0) < (known.height or 0.0)
 
 
 def _moved(event: Event, rows: Mapping[int, int]) -> Event:

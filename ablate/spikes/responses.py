@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from ablate.spikes.robust import MAD_TO_SIGMA, mad, median
@@ -112,7 +113,7 @@ class StopRule:
         self.first: float | None = None
         self.best = math.inf
         self.sigma = 0.0
-        """Of the best block."""
+        """Of the best block, from one-step differences: its slope is no noise."""
 
     def update(self, loss: float) -> bool:
         """Takes in a row; whether the run is to be ended here."""
@@ -121,7 +122,9 @@ class StopRule:
         self.rows.append(loss)
         if len(self.rows) < BLOCK:
             return False
-        level, sigma = median(self.rows), MAD_TO_SIGMA * mad(self.rows)
+        level = median(self.rows)
+        moves = [b - a for a, b in pairwise(self.rows)]
+        sigma = MAD_TO_SIGMA * mad(moves) / math.sqrt(2)
         self.rows = []
         if self.first is None:
             self.first = level

@@ -133,7 +133,7 @@ class SkipStep(Observe):
 
 
 class SkipBatch(SkipStep):
-    """Another batch in place of an outlier, from behind the trial's last: the others keep theirs."""
+    """Another batch in place of an outlier, from behind the last: the other steps keep theirs."""
 
     def __init__(self, config: SpikesConfig, steps: int) -> None:
         super().__init__(config, steps)

@@ -63,7 +63,7 @@ class Run:
         return self.config.train.batch_size * self.sequence_length
 
     def next_batch(self, step: int) -> Batch:
-        """The batch that `step` trains on; with filter_repetitions, repetitive rows have no labels."""
+        """What `step` trains on; with filter_repetitions, repetitive rows have no labels."""
         c = self.config.train
         batch = self.data.batch(
             self.response.batch(step),
