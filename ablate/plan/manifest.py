@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import ablate
-from ablate.plan.study_plan import Plan, decide_hash
+from ablate.design.rule import decide_hash
+from ablate.plan.study_plan import Plan
 from ablate.rundir import SCHEMA_VERSION
 
 __all__ = ["code_version", "environment", "manifest_of"]

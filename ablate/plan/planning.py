@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ablate.plan.arms import (
     refuse_duplicates,
 )
 from ablate.plan.budget import tokens_per_step
-from ablate.plan.canonical import difference, section
+from ablate.plan.canonical import difference
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
 from ablate.plan.noise import noise_on_disk
@@ -28,7 +28,7 @@ from ablate.plan.sizing import costs, resize, set_steps, still_paired
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.plan.sweep import SweepConfig, design_function
 
-__all__ = ["plan_sweep"]
+__all__ = ["plan_sweep", "plan_written", "whole_budget"]
 
 
 def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
@@ -40,14 +40,33 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
     """
     composer = Composer(cwd)
     name, base_overrides = _sweep_name(overrides)
-    tree = composer.compose(_whole_budget(overrides))
+    tree = composer.compose(whole_budget(overrides))
     written = tree.get("sweep")
     if not isinstance(written, dict):
         raise PlanError(
             f"sweep={name} has no `sweep:` section. Write at least its question and factors."
         )
+    return plan_written(written, name, [f"sweep={name}"], base_overrides, composer)
+
+
+def plan_written(
+    written: Mapping[str, Any],
+    name: str,
+    first: Sequence[str],
+    base_overrides: Sequence[str],
+    composer: Composer,
+) -> Plan:
+    """The plan of a `sweep:` section, wherever it was written.
+
+    Args:
+        written: the section.
+        name: of the study, unless its overrides name it.
+        first: overrides that come before the sweep's own baseline.
+        base_overrides: those that come after it, for every arm.
+        composer: finds the user's options.
+    """
     sweep = SweepConfig.from_mapping(written)
-    base = [f"sweep={name}", *sweep.baseline, *base_overrides]
+    base = [*first, *sweep.baseline, *base_overrides]
     arms = _arms(sweep, base, composer)
     if sweep.design == "grid":
         arms = merge_baseline(arms)
@@ -81,7 +100,7 @@ def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
     return name, rest
 
 
-def _whole_budget(overrides: Sequence[str]) -> list[str]:
+def whole_budget(overrides: Sequence[str]) -> list[str]:
     """A budget on the command line stands in place of the sweep's: tokens do not join its steps."""
     budget = [o for o in overrides if o.lstrip("+").startswith(("sweep.budget=", "sweep.budget."))]
     if not budget:
@@ -188,7 +207,7 @@ def _finish(
     trials: list[PlannedTrial],
     steps: int,
 ) -> Plan:
-    decide = section(sweep.decide)
+    decide = sweep.decide.frozen(len(arms) - 1)
     runs_dir = arms[0].config["runs_dir"]
     own = {trial.fingerprint for trial in trials if trial.arm == arms[0].name}
     noise = noise_on_disk(runs_dir, sweep.decide.metric, own)

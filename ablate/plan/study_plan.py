@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.design.rule import decide_hash
 from ablate.plan.budget import tokens_per_step
 from ablate.plan.power import Noise
 
-__all__ = ["Plan", "PlannedArm", "PlannedTrial", "decide_hash"]
+__all__ = ["Plan", "PlannedArm", "PlannedTrial"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +149,3 @@ class Plan:
             "noise": {"sd": self.noise.sd, "df": self.noise.df, "source": self.noise.source},
             "notes": self.notes,
         }
-
-
-def decide_hash(decide: dict[str, Any]) -> str:
-    """SHA-256 of the rule as JSON with sorted keys and no spaces."""
-    text = json.dumps(decide, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

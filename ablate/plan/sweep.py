@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ablate.config.typed import build, check_types, closest, require
 from ablate.design import DESIGNS, Design
 from ablate.errors import ConfigError, PlanError
+from ablate.plan.spending import alphas_at_looks
 
 __all__ = ["DecideConfig", "SweepConfig", "design_function"]
 
@@ -28,6 +29,11 @@ class DecideConfig:
     alpha: float = 0.05
     """Familywise, two-sided."""
     correction: Literal["holm", "dunnett"] = "holm"
+    margin: float | None = None
+    """Of the equivalence test; null: smallest_effect."""
+    spending: list[int] | dict[str, Any] | None = None
+    """Seeds of each arm at each look, `[3, 6]`, or {rule: obrien_fleming, looks: [3, 6]}; null: one
+    look, and whatever is added later makes the result exploratory."""
 
     def __post_init__(self) -> None:
         check_types(self, "sweep.decide")
@@ -41,6 +47,57 @@ class DecideConfig:
         require(
             0 < self.alpha < 0.5, "sweep.decide.alpha", self.alpha, "must lie between 0 and 0.5"
         )
+        margin = self.margin
+        require(
+            margin is None or (margin > 0 and math.isfinite(margin)),
+            "sweep.decide.margin",
+            margin,
+            "must be greater than 0",
+            "Or null, for smallest_effect",
+        )
+        self.alphas(1)
+
+    @property
+    def looks(self) -> list[int]:
+        """Seeds of each arm at each declared look; empty where there is one look only."""
+        if isinstance(self.spending, Mapping):
+            return list(self.spending.get("looks") or [])
+        return list(self.spending or [])
+
+    @property
+    def spending_rule(self) -> str:
+        given = self.spending.get("rule") if isinstance(self.spending, Mapping) else None
+        return str(given or "obrien_fleming")
+
+    def alphas(self, comparisons: int) -> list[float]:
+        """The familywise level of each look; raises ConfigError for looks that make no sense."""
+        if self.spending is None:
+            return []
+        if isinstance(self.spending, Mapping):
+            for key, value in self.spending.items():
+                require(key in ("rule", "looks"), f"sweep.decide.spending.{key}", value,
+                        "there is no such field", closest(str(key), ("rule", "looks")))  # fmt: skip
+        return alphas_at_looks(
+            self.alpha, self.looks, comparisons=comparisons, rule=self.spending_rule
+        )
+
+    def frozen(self, comparisons: int) -> dict[str, Any]:
+        """As the manifest holds it: nothing is left open."""
+        spending = None
+        if self.spending is not None:
+            spending = {
+                "rule": self.spending_rule,
+                "looks": self.looks,
+                "alpha_at_look": self.alphas(comparisons),
+            }
+        return {
+            "metric": self.metric,
+            "smallest_effect": self.smallest_effect,
+            "alpha": self.alpha,
+            "correction": self.correction,
+            "margin": self.smallest_effect if self.margin is None else self.margin,
+            "spending": spending,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +137,14 @@ class SweepConfig:
         rates = self.rates
         require(len(set(rates)) == len(rates), "sweep.lr", rates, "names a learning rate twice")
         require(self.lr != [], "sweep.lr", "[]", "is empty", "Set it to null")
+        looks, seeds = self.decide.looks, len(self.seed_list)
+        require(
+            not looks or seeds in looks,
+            "sweep.seeds",
+            self.seeds,
+            f"is none of the declared looks (sweep.decide.spending: {looks})",
+            f"Start with {looks[0]} seeds, and add more with `ablate extend`" if looks else "",
+        )
         require(
             self.match != "wallclock",
             "sweep.match",
