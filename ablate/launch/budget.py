@@ -11,10 +11,9 @@ import os
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 from ablate.errors import ConfigError, StudyError
-from ablate.launch.assignments import records
+from ablate.launch.assignments import submissions
 from ablate.launch.settings import remembered
 from ablate.rundir import StudyDir, read_json, write_json
 from ablate.rundir.names import ATTEMPT, ATTEMPTS, LEASE, STATE
@@ -137,14 +136,10 @@ def _last_sign(attempt: str) -> float:
 
 
 def _shares(study: StudyDir) -> dict[str, float]:
-    """SLURM job -> GPUs a trial of it has."""
+    """SLURM job -> GPUs that each of its trials has."""
     found = {}
-    for record in records(study):
-        gpus = _gpus(record.get("resources") or {})
-        for index, ids in enumerate(record.get("tasks") or ()):
-            found[f"{record.get('job_id')}_{index}"] = gpus / max(1, len(ids))
+    for one in submissions(study):
+        gpus = max(1, (one.resources.get("gpus") or 0) * (one.resources.get("nodes") or 1))
+        for index, ids in enumerate(one.tasks):
+            found[one.task_id(index)] = gpus / max(1, len(ids))
     return found
-
-
-def _gpus(resources: dict[str, Any]) -> float:
-    return float(max(1, (resources.get("gpus") or 0) * (resources.get("nodes") or 1)))
