@@ -13,6 +13,7 @@ from typing import Any
 from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.files import read_json, write_json
+from ablate.rundir.submission import Submission, add_submission, read_submissions
 from ablate.rundir.trial import TrialDir
 
 __all__ = ["StudyDir", "find_study", "list_studies"]
@@ -89,6 +90,16 @@ class StudyDir:
     def trials(self) -> list[TrialDir]:
         """The trials that the manifest names, in its order."""
         return [self.trial(t["id"]) for t in self.manifest().get("trials", [])]
+
+    # ---- what was handed to a scheduler
+
+    def submissions(self) -> list[Submission]:
+        """Oldest first."""
+        return read_submissions(self.path / names.SUBMISSIONS)
+
+    def add_submission(self, submission: Submission) -> Submission:
+        """Writes it under the next free number, and returns it with that number."""
+        return add_submission(self.path / names.SUBMISSIONS, submission)
 
 
 def _remove_stale(path: Path, age: float) -> bool:
