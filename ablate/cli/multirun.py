@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.multirun_choices import Choices, choices_of
+from ablate.cli.multirun_launchers import show_dry_run, with_cluster
 from ablate.errors import AblateError, ConfigError, TrialError
+from ablate.launch.singles import record_single
 from ablate.rundir import State, StudyDir, TrialDir
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
+
+    from ablate.plan import SingleTrial
 
 __all__ = ["Job", "objective", "run_multirun", "study_name"]
 
@@ -86,11 +90,12 @@ def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
     common += tuple(e for e in extra if e.startswith("study="))
     study_lines = [e for e in extra if e.startswith("study=")]
     if dry_run:
-        from ablate.cli.multirun_launchers import show_dry_run
-
         return show_dry_run(choices, _dry_jobs(choices, parsed, study_lines), common)
     jobs = _jobs(choices, parsed)
-    _check(choices, jobs, study_lines)
+    singles = _check(choices, jobs, study_lines, common)
+    for single in singles:
+        # In their order, so that the first arm is the baseline whoever is quickest.
+        record_single(single)
     argv = [_forced(o) for o in parsed]
     study = next((c.partition("=")[2] for c in common if c.startswith("study=")), None)
     with _named_failures(Path(str(given["runs_dir"].value() if "runs_dir" in given else "runs"))
@@ -182,22 +187,31 @@ def _dry_jobs(
             "Which trials there will be, the sweeper decides while they run, so there is nothing "
             "to show beforehand. Leave out --dry-run."
         )
-    _check(choices, jobs, study)
+    _check(choices, jobs, study, ())
     return [[*job, *study] for job in jobs]
 
 
-def _check(choices: Choices, jobs: list[list[str]] | None, extra: Sequence[str]) -> None:
-    """Refuses an illegal job before the first one runs."""
+def _check(
+    choices: Choices, jobs: list[list[str]] | None, study: Sequence[str], common: Sequence[str]
+) -> list[SingleTrial]:
+    """The trials of the jobs; refuses an illegal one before the first one runs."""
     from ablate.launch.preflight import check_data
     from ablate.plan import single_trial
 
     checked: list[Any] = []
+    found = []
     for job in jobs or []:
-        config = single_trial([*job, *extra]).trial.config
+        lines = [*job, *study]
+        if choices.launcher == "slurm":
+            lines = with_cluster(lines)
+        single = single_trial(lines, common=common)
+        config = single.trial.config
         choices.check(config["cluster"])
         if config["data"] not in checked:
             checked.append(config["data"])
             check_data(config, progress=True)
+        found.append(single)
+    return found
 
 
 def _run_hydra(job: Job, argv: list[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config import options
+from ablate.config.typed import closest
 from ablate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Choices:
             reason = f"has no effect with hydra/launcher={self.launcher}: a multirun runs where "
             remedy = "Write hydra/launcher=slurm, or leave cluster out"
             raise ConfigError("cluster", name, reason + "its launcher says", remedy)
+        if name != "slurm" and self.launcher == "slurm":
+            remedy = "Write cluster=slurm, or leave cluster out"
+            raise ConfigError("cluster", name, "is not where hydra/launcher=slurm runs", remedy)
 
 
 def choices_of(parsed: Sequence[Override]) -> Choices:
@@ -57,9 +61,24 @@ def choices_of(parsed: Sequence[Override]) -> Choices:
             chosen[key] = str(override.value())
         elif key in ("hydra.launcher", "hydra.sweeper"):
             chosen[key.replace(".", "/")] = "?"
+    for group, name in chosen.items():
+        _refuse_unknown(group, name)
     if chosen["hydra/launcher"] in ("slurm", "local"):
         _refuse_batches(parsed, chosen["hydra/launcher"])
     return Choices(launcher=chosen["hydra/launcher"], sweeper=chosen["hydra/sweeper"])
+
+
+def _refuse_unknown(group: str, name: str) -> None:
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.plugins import Plugins
+
+    Plugins.instance()  # finds what is installed
+    known = {n.removesuffix(".yaml") for n in ConfigStore.instance().list(group)}
+    own = Path.cwd() / "conf" / group
+    known |= {p.stem for p in own.glob("*.yaml")}
+    if name not in ("?", "None") and name not in known:
+        remedy = closest(name, known) or "Install it, or take one of " + ", ".join(sorted(known))
+        raise ConfigError(group, name, "there is no such plug-in here", remedy)
 
 
 def _refuse_hidden_choice(override: Override) -> None:

@@ -85,13 +85,13 @@ def launch(where: str, task: Any, job_overrides: Sequence[Sequence[str]]) -> lis
 
 def show_dry_run(choices: Choices, jobs: list[list[str]], common: Sequence[str]) -> int:
     """What would run and where; writes nothing."""
-    from ablate.cli.multirun import Job
     from ablate.plan import single_trial
 
-    task = Job(tuple(common), choices.sweeper == "ablate")
-    run = 0
+    wanted: dict[str, dict[str, Any]] = {}
+    study: StudyDir | None = None
     for job in jobs:
-        single = single_trial(job, common=task.common, of_sweep=task.planned)
+        lines = with_cluster(job) if choices.launcher == "slurm" else job
+        single = single_trial(lines, common=common, of_sweep=choices.sweeper == "ablate")
         config = single.trial.config
         choices.check(config["cluster"])
         study = StudyDir(Path(config["runs_dir"]) / single.study)
@@ -99,16 +99,18 @@ def show_dry_run(choices: Choices, jobs: list[list[str]], common: Sequence[str])
         id = next((t["id"] for t in known if t["fingerprint"] == single.trial.fingerprint), None)
         status = study.trial(id).live_state().status if id else "new"
         runs = status not in ENDED or status in AGAIN
-        run += runs
-        print(f"{'run ' if runs else 'skip'}  {status:<10}{id or single.trial.id}")
+        id = id or single.trial.id
+        print(f"{'run ' if runs else 'skip'}  {status:<10}{id}")
+        if runs:
+            wanted[id] = config["cluster"]
     print(
-        f"{run} of {len(jobs)} trials would run, through hydra/launcher={choices.launcher}. "
-        "Nothing was written."
+        f"{len(wanted)} of {len(jobs)} trials would run, through "
+        f"hydra/launcher={choices.launcher}. Nothing was written."
     )
-    if choices.launcher == "slurm":
+    if choices.launcher == "slurm" and study is not None:
         from ablate.cli.multirun_slurm import show_request
 
-        show_request(jobs, task)
+        show_request(study, list(wanted.items()))
     return 0
 
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ablate.cli.multirun_launchers import Asked, command, with_cluster
-from ablate.config.schema import TrialConfig
+from ablate.cli.multirun_launchers import AGAIN, Asked, command
+from ablate.config.schema import ClusterConfig
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
 if TYPE_CHECKING:
@@ -34,33 +34,32 @@ QUEUED_OR_RUNNING = {
 
 
 def submit(study: StudyDir, missing: Sequence[Asked]) -> None:
-    """Hands every trial to SLURM that it has not got yet; shows what is asked for."""
+    """Hands every trial to SLURM that it has not got yet; shows what it is about to ask for.
+
+    Raises:
+        StudyError: where SLURM refuses, or does not answer.
+    """
+    from ablate.launch.retrying import reopen
     from ablate.launch.slurm.submit import describe, submit
 
-    for cluster, trials in _by_cluster(missing):
-        request = describe(study, trials, cluster)
-        print(request, file=sys.stderr)
-        submitted = submit(study, trials, cluster, command=command())
-        jobs = ", ".join(str(s.job_id) for s in submitted)
-        if jobs:
-            print(f"Submitted as {jobs}. {_advice(study)}", file=sys.stderr)
+    trials, clusters = _asked_for(missing)
+    if not trials:
+        return
+    first = clusters[trials[0].id]
+    request = describe(study, trials, first, clusters=clusters, again=AGAIN)
+    print(request.text(), file=sys.stderr, flush=True)
+    for trial in trials:
+        if trial.live_state().status in AGAIN:
+            reopen(trial)
+    made = submit(study, trials, first, command=command(), clusters=clusters, again=AGAIN)
+    jobs = ", ".join(s.job_id for s in made if s.kind == "trials")
+    print(f"Submitted as {jobs or 'nothing new'}. {_advice(study)}", file=sys.stderr, flush=True)
 
 
-def _by_cluster(missing: Sequence[Asked]) -> list[tuple[Any, list[TrialDir]]]:
-    """Trials that ask for the same."""
-    groups: list[tuple[dict[str, Any], list[TrialDir]]] = []
-    for a in missing:
-        if a.trial is None or a.cluster is None:
-            continue
-        for cluster, trials in groups:
-            if cluster == a.cluster:
-                trials.append(a.trial)
-                break
-        else:
-            groups.append((a.cluster, [a.trial]))
-    return [
-        (TrialConfig.from_mapping({**t[0].config(), "cluster": c}).cluster, t) for c, t in groups
-    ]
+def _asked_for(missing: Sequence[Asked]) -> tuple[list[TrialDir], dict[str, ClusterConfig]]:
+    trials = [a.trial for a in missing if a.trial is not None]
+    clusters = {a.trial.id: ClusterConfig(**(a.cluster or {})) for a in missing if a.trial}
+    return trials, clusters
 
 
 def wait(study: StudyDir, asked: Sequence[Asked], *, ended_before: int) -> None:
@@ -172,14 +171,16 @@ class Board:
         self._line = line
 
 
-def show_request(jobs: Sequence[list[str]], task: Any) -> None:
-    """What would be asked of SLURM."""
+def show_request(study: StudyDir, trials: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """What would be asked of SLURM for these trials (id, section `cluster`)."""
     from ablate.launch.slurm.submit import describe
-    from ablate.plan import single_trial
 
-    for job in jobs:
-        single_trial(with_cluster(job), common=task.common, of_sweep=task.planned)
-    del describe  # the request of trials that are not on disk: see below
+    if not trials:
+        return
+    clusters = {id: ClusterConfig(**cluster) for id, cluster in trials}
+    dirs = [study.trial(id) for id in clusters]
+    request = describe(study, dirs, clusters[dirs[0].id], clusters=clusters, again=AGAIN)
+    print(request.text())
 
 
 def _word(view: TrialView) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional  # noqa: UP035 (Hydra reads these annotations)
 
 from hydra.core.config_store import ConfigStore
-from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
@@ -39,12 +38,13 @@ class AblateSweeper(Sweeper):
         from hydra.core.plugins import Plugins
 
         self.hydra_context, self.config = hydra_context, config
-        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
+        self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: List[str]) -> Any:  # noqa: UP006
         from hydra_plugins.ablate._designs import run_design
 
+        assert self.launcher is not None
         lines = [f"{key}={value}" for key, value in self.params.items()]
         return run_design(self.launcher, [*lines, *arguments])

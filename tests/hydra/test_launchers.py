@@ -174,6 +174,10 @@ def test_pain_16_a_multirun_again_runs_what_is_missing_and_overwrites_nothing(
         (["hydra/launcher=basic,local", "seed=0,1"], "cannot be swept"),
         (["+launch=fast,slow"], "selects hydra/launcher=submitit_local"),
         (["seed=0,1", "hydra/launcher=local", "hydra.sweeper.max_batch_size=1"], "at once"),
+        (["seed=0,1", "cluster=slurm"], "Write hydra/launcher=slurm"),
+        (["seed=0,1", "cluster=slurm,local"], "Write hydra/launcher=slurm"),
+        (["seed=0,1", "cluster=local", "hydra/launcher=slurm"], "Write cluster=slurm"),
+        (["seed=0,1", "hydra/launcher=slrum"], "Did you mean slurm?"),
     ],
 )
 def test_pain_19_the_launcher_that_is_written_is_the_one_that_is_used_or_refused(
