@@ -109,7 +109,7 @@ class Box:
     def environment(self) -> dict[str, str]:
         """For processes that are to see this cluster and this checkout."""
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
-        path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
+        path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
         return {
             **outside,
             "SLURM_CONF": str(self.path / "slurm.conf"),
