@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
-from ablate.cli.overview import counts_of, trials_of
-from ablate.cli.status import counts_line
+from ablate.cli.overview import counts_line, counts_of, trials_of
 from ablate.errors import ConfigError
 from ablate.rundir import ENDED, StudyDir
 
@@ -48,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         _show_dry_run(plan, study_of(plan), again)
         return 0
     study, stopped = _run(plan, again, shlex.join(["ablate", "launch", *options.overrides]))
-    counts = counts_of(trials_of(study, study.manifest()))
+    counts = counts_of(t["status"] for t in trials_of(study, study.manifest()))
     return _conclude(study, counts, stopped)
 
 

@@ -1,6 +1,7 @@
 """Plans: a sweep becomes checked, matched, deduplicated trials and a manifest. No torch here.
 
 sweep.py      the typed `sweep:` section        factors.py   levels and their labels
+spending.py   the level of each look             lists.py     levels zipped, multiplied, united
 planning.py   the way from sweep to plan        exclude.py   combinations left out
 arms.py       inert, conflicting, double arms   effective.py what a run reads of its configuration
 sizing.py     equal steps, equal size           budget.py    one number of steps for all

@@ -14,6 +14,7 @@ boundary, and is applied to the t statistic: exact at the first look, a close ap
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -78,35 +79,44 @@ def nominal_levels(alpha: float, looks: tuple[int, ...], rule: str) -> tuple[flo
 
     A boundary over which nothing can be spent any more (rounding) has the level 0.
     """
-    from scipy import optimize, special
+    from scipy import special
 
     times = [look / looks[-1] for look in looks]
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     levels, before, t_before = [], 0.0, 0.0
-    # Density of the motion where no boundary was crossed: values and weights at `place`.
+    # Of the motion where no boundary was crossed: places and the probability at each.
     place, mass = np.zeros(1), np.ones(1)
     for t in times:
         now, step = spent(alpha, t, rule), math.sqrt(t - t_before)
-
-        def crossing(edge: float, step: float = step) -> float:
-            return float(
-                (
-                    mass
-                    * (special.ndtr((place - edge) / step) + special.ndtr((-edge - place) / step))
-                ).sum()  # fmt: skip
-            )
-
-        aim, top = now - before, 40.0 * math.sqrt(t)
-        edge = top if crossing(top) >= aim else optimize.brentq(
-            lambda e: crossing(e) - aim, 0.0, top, xtol=1e-13
-        )  # fmt: skip
+        edge = _boundary(now - before, place, mass, step, 40.0 * math.sqrt(t))
         levels.append(float(2 * special.ndtr(-edge / math.sqrt(t))))
-        inner = edge * nodes
-        z = (inner[:, None] - place[None, :]) / step
-        density = (np.exp(-(z**2) / 2) / (math.sqrt(2 * math.pi) * step)) @ mass
-        place, mass = inner, density * edge * weights
+        place, mass = _advance(edge, place, mass, step)
         before, t_before = now, t
     return tuple(levels)
+
+
+def _boundary(
+    aim: float, place: np.ndarray, mass: np.ndarray, step: float, furthest: float
+) -> float:
+    """The edge that the motion crosses at this look, on either side, with the probability `aim`."""
+    from scipy import optimize, special
+
+    def excess(edge: float) -> float:
+        above, below = special.ndtr((place - edge) / step), special.ndtr((-edge - place) / step)
+        return float((mass * (above + below)).sum()) - aim
+
+    if excess(furthest) >= 0:
+        return furthest
+    return float(optimize.brentq(excess, 0.0, furthest, xtol=1e-12))  # pyright: ignore
+
+
+def _advance(
+    edge: float, place: np.ndarray, mass: np.ndarray, step: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places and masses after this look, inside the edges."""
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    z = (edge * nodes[:, None] - place[None, :]) / step
+    density = (np.exp(-(z**2) / 2) / (math.sqrt(2 * math.pi) * step)) @ mass
+    return edge * nodes, density * edge * weights
 
 
 def _check(looks: Sequence[int], rule: str) -> None:
@@ -114,7 +124,7 @@ def _check(looks: Sequence[int], rule: str) -> None:
     if rule not in RULES:
         known = "must be one of " + ", ".join(RULES)
         raise ConfigError(f"{field}.rule", rule, known, closest(rule, RULES))
-    rising = all(a < b for a, b in zip(looks, looks[1:], strict=False))
+    rising = all(a < b for a, b in itertools.pairwise(looks))
     if not looks or looks[0] < 2 or not rising:
         raise ConfigError(
             f"{field}.looks",

@@ -70,8 +70,12 @@ class Plan:
     baseline: str
     base: list[str]
     """Overrides that every arm starts from."""
+    asked: dict[str, Any]
+    """name, written and overrides of the sweep: what `ablate extend` plans again."""
     factors: dict[str, list[str]]
     decide: dict[str, Any]
+    design_info: dict[str, Any] | None
+    """What else there is to know of the design: aliases, orders, lineage."""
     match: str
     claim: dict[str, Any] | None
     runs_dir: str
@@ -130,6 +134,7 @@ class Plan:
             "study": self.study,
             "question": self.question,
             "design": self.design,
+            "design_info": self.design_info,
             "baseline": self.baseline,
             "base": self.base,
             "factors": self.factors,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ __all__ = ["DecideConfig", "SweepConfig", "design_function"]
 
 METRICS = ("val/bpb", "val/loss", "val/perplexity", "train/loss")
 """What a trial's summary holds and a study can be decided on; lower is better."""
+
+
+DESIGN_OPTIONS = ("resolution", "orders", "arms", "draw_seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,15 @@ class SweepConfig:
     baseline: list[str] = field(default_factory=list)
     """Overrides of the baseline."""
     design: str = "one_factor"
-    """grid, one_factor, leave_one_out, factorial, ladder, or an import path."""
+    """A name in `ablate.design.DESIGNS`, or an import path."""
+    resolution: int | None = None
+    """Of fractional: 3, 4 or 5; null: 4."""
+    orders: int | str | list[str] | None = None
+    """Of a ladder: given, reverse, a list of these, or how many are drawn; null: given."""
+    arms: int | None = None
+    """Of random: combinations besides the baseline; null: 8."""
+    draw_seed: int | None = None
+    """Of what is drawn, orders or arms; null: 0."""
     factors: dict[str, Any] = field(default_factory=dict)
     seeds: int | list[int] = 3
     """How many, counted from 0, or which."""
@@ -130,7 +142,7 @@ class SweepConfig:
         check_types(self, "sweep")
         require(bool(self.question.strip()), "sweep.question", repr(self.question), "is empty",
                 "Write down what the sweep is to answer")  # fmt: skip
-        design_function(self.design)
+        self._check_design()
         self._check_seeds()
         for rate in self.rates:
             require(rate > 0 and math.isfinite(rate), "sweep.lr", rate, "must be greater than 0")
@@ -159,6 +171,20 @@ class SweepConfig:
             "pilot runs are not supported yet",
             "Set it to 0; the noise is read off earlier studies with the same baseline",
         )
+
+    @property
+    def design_options(self) -> dict[str, Any]:
+        """The fields that the design alone reads, where they are given."""
+        given = {name: getattr(self, name) for name in DESIGN_OPTIONS}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _check_design(self) -> None:
+        reads = inspect.signature(design_function(self.design)).parameters
+        for name, value in self.design_options.items():
+            if name not in reads:
+                readers = [d for d, f in DESIGNS.items() if name in inspect.signature(f).parameters]
+                reason = f"design={self.design} does not read it, only {' and '.join(readers)} do"
+                raise ConfigError(f"sweep.{name}", value, reason, "Remove it")
 
     def _check_seeds(self) -> None:
         if isinstance(self.seeds, int):

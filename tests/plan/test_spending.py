@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -29,6 +29,7 @@ def test_the_boundaries_are_those_of_lan_and_demets(rule, at, published) -> None
 
 
 @pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=20)
 @given(at=looks, alpha=st.sampled_from([0.01, 0.05, 0.2]), m=st.integers(1, 30))
 def test_no_look_has_more_than_was_declared(rule, at, alpha, m) -> None:
     levels = alphas_at_looks(alpha, at, comparisons=m, rule=rule)

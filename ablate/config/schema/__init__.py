@@ -10,6 +10,7 @@ from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
 from ablate.config.schema.running import TrackConfig
+from ablate.config.schema.spikes import SpikesConfig
 from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
 from ablate.config.schema.trial import TrialConfig
 
@@ -21,6 +22,7 @@ __all__ = [
     "OptimConfig",
     "PrecisionConfig",
     "ScheduleConfig",
+    "SpikesConfig",
     "TrackConfig",
     "TrainConfig",
     "TrialConfig",
