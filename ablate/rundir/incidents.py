@@ -1,8 +1,8 @@
 """What went wrong in a study, as marks that any process may set and count without a lock.
 
-    failures/<signature>/<trial>.json   a trial failed in this way
-    nodes/<node>/<trial>-<attempt>      an attempt died with this node
-    held.json                           the rest is held back, and why
+failures/<signature>/<trial>.json   a trial failed in this way
+nodes/<node>/<trial>-<attempt>      an attempt died with this node
+held.json                           the rest is held back, and why
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from typing import Any
 from ablate.rundir import names
 from ablate.rundir.files import read_json, write_json
 
-__all__ = ["bad_nodes", "exclude_node", "failures_like", "held", "hold", "note_death", "note_failure", "unhold"]
+__all__ = [
+    "bad_nodes",
+    "exclude_node",
+    "failures_like",
+    "held",
+    "hold",
+    "note_death",
+    "note_failure",
+    "unhold",
+]
 
 
 def note_failure(study: Path, signature: str, trial: str, **facts: Any) -> None:

@@ -4,7 +4,7 @@ function.
 | SLURM says                                   | the trial is            | again by        |
 |----------------------------------------------|-------------------------|-----------------|
 | a higher restart count                       | preempted               | SLURM, already  |
-| a time of preemption                         | preempted               | us, while it runs; else SLURM |
+| a time of preemption                         | preempted               | us, if it runs  |
 | it is ending, not near its limit             | cancelled (scancel)     | nobody          |
 | running, near its end time                   | at its time limit       | us              |
 | running                                      | told to stop by a signal| us              |
@@ -148,7 +148,12 @@ def _time(text: str | None) -> float | None:
 
 def _shielded(*words: str) -> subprocess.CompletedProcess[str] | None:
     # SLURM signals every process of a step; the shell passes "ignored" on to the command.
-    script = ["sh", "-c", "trap '' TERM INT USR1 USR2 HUP; unset SLURM_TIME_FORMAT; exec \"$@\"", "-"]
+    script = [
+        "sh",
+        "-c",
+        "trap '' TERM INT USR1 USR2 HUP; unset SLURM_TIME_FORMAT; exec \"$@\"",
+        "-",
+    ]
     try:
         return subprocess.run(
             [*script, *words], capture_output=True, text=True, timeout=30, check=False

@@ -13,7 +13,7 @@ from ablate.errors import StudyError
 from ablate.launch.pool import RUNNER
 from ablate.launch.slurm.feed import Feed
 from ablate.launch.slurm.ill_nodes import ill_nodes
-from ablate.launch.slurm.limits import Limits, read_limits
+from ablate.launch.slurm.limits import read_limits
 from ablate.launch.slurm.request import Request, check_slurm
 from ablate.launch.slurm.request import describe as describe_classes
 from ablate.launch.slurm.sbatch import submit_array

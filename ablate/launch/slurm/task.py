@@ -139,7 +139,9 @@ def conclude(
     ours = list(dict.fromkeys([*[t.id for t in trials], *_taken(study, job)]))
     states = {id: study.trial(id).live_state() for id in ours}
     open_ = {id: s for id, s in states.items() if s.status not in ENDED}
-    mine = {id: s for id, s in open_.items() if s.status == "preempted" and _is_mine(study, id, job)}
+    mine = {
+        id: s for id, s in open_.items() if s.status == "preempted" and _is_mine(study, id, job)
+    }
     if mine:
         return _go_on(study, mine, cluster, job)
     if open_:
@@ -156,9 +158,7 @@ def conclude(
     return f"{len(states)} ended"
 
 
-def _go_on(
-    study: StudyDir, mine: dict[str, Any], cluster: ClusterConfig, job: SlurmJob
-) -> str:
+def _go_on(study: StudyDir, mine: dict[str, Any], cluster: ClusterConfig, job: SlurmJob) -> str:
     """Finds out why the trials were stopped, says so in their states, and has the job requeued."""
     sick = [s for s in mine.values() if s.outcome == "node"]
     if sick and len(sick) == len(mine):
@@ -214,9 +214,7 @@ def _taken(study: StudyDir, job: SlurmJob) -> list[str]:
     """Trials of the array that this job has run beside its own."""
     if not os.environ.get("SLURM_ARRAY_JOB_ID"):
         return []
-    return [
-        id for id in _siblings(study, job) if study.trial(id).state().job_id == job.job_id
-    ]
+    return [id for id in _siblings(study, job) if study.trial(id).state().job_id == job.job_id]
 
 
 def _cancel_waiting(study: StudyDir) -> None:
@@ -231,5 +229,3 @@ def _load(runner: str) -> Callable[..., Any]:
 
     module, _, name = runner.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
