@@ -227,7 +227,7 @@ class Box:
 
 
 def _claim() -> tuple[Path, int]:
-    """A folder (its path is short: sockets lie in it) and a range of ports that nobody else took."""
+    """A folder (of a short path: sockets lie in it) and a range of ports that nobody else took."""
     for _ in range(1000):
         port = random.randrange(FIRST_PORT, LAST_PORT, PORTS_EACH)
         path = Path(tempfile.gettempdir()) / f"slurmbox-{port}"
