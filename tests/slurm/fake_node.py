@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -35,13 +36,16 @@ def run(
     on_row: Callable[[dict[str, Any]], None],
 ) -> FakeResult:
     """`fake` in the configuration: pause (seconds a step), every (steps between checkpoints),
-    fail_at (how), exit_at, hog_at, kill_at (with signal), each once unless always, deaf (notices no wish to stop).
+    deaf (notices no wish to stop), show (a variable); and once, unless always: fail_at (how),
+    exit_at, hog_at, kill_at (with signal).
     """
     fake, steps = config["fake"], config["train"]["steps"]
     found = attempt.trial.newest_checkpoint()
     start = found[1] if found else 0
     if found:
         attempt.resumed_from(found[0].number, start)
+    if "show" in fake:
+        (attempt.path / "shown").write_text(json.dumps({fake["show"]: os.environ[fake["show"]]}))
     for step in range(start + 1, steps + 1):
         time.sleep(fake.get("pause", 0.0))
         row = {"step": step, "train/loss": 5 / step, "tokens": step, "tokens_per_second": 1.0}

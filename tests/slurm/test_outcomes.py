@@ -55,7 +55,13 @@ def test_a_failed_trial_is_failed_in_sacct_and_afterok_does_not_start(
     study, trial = one(tmp_path, pause=0.0, fail_at=3)
     array, *_ = launch(study, heal=False, hold=True)
     after = box.run(
-        "sbatch", "--parsable", f"-d=afterok:{array.job_id}", "-o", "/dev/null", "--wrap", "true"
+        "sbatch",
+        "--parsable",
+        f"--dependency=afterok:{array.job_id}",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "true",
     ).strip()
     box.run("scontrol", "release", array.job_id)
     box.until(lambda: trial.state().status == "failed", 40)
