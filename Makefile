@@ -5,6 +5,8 @@ PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest
+# TORCH=cuda takes the CUDA build although there is no GPU.
+TORCH   ?=
 # Test processes at once; each test run is mostly one thread.
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 
@@ -62,6 +64,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "== The pinned packages of requirements.lock (a few minutes the first time)"
+	@TORCH=$(TORCH) $(BIN)/python .ci/check_torch.py requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -72,8 +75,7 @@ $(VENV)/.installed-dev: requirements-dev.lock requirements-oracles.lock $(VENV)/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-oracles.lock
 	@touch $@
 
-# torch is pinned without a build tag: on a machine without a GPU, point pip at PyTorch's CPU wheels
-# (PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS) before `make install`, or pip takes the CUDA build.
+# torch is pinned without a build tag, so that one lock serves machines with and without a GPU.
 lock:
 	uv pip compile --quiet --python-version 3.11 pyproject.toml requirements-build.in --extra dev --extra oracles -o requirements-dev.lock --no-header --no-annotate
 	uv pip compile --quiet --python-version 3.11 pyproject.toml requirements-build.in -c requirements-dev.lock -o requirements.lock --no-header --no-annotate

@@ -28,9 +28,13 @@ VERBS = {
     "train": Verb("ablate.cli.train", "one trial in this process; -m for a Hydra multirun"),
     "list": Verb("ablate.cli.studies", "the studies on disk, newest first"),
     "status": Verb("ablate.cli.status", "where every trial of a study stands"),
+    "watch": Verb("ablate.cli.watch", "the status, live, until the study ends"),
     "logs": Verb("ablate.cli.logs", "what a trial printed, with the traceback if it failed"),
+    "cancel": Verb("ablate.cli.cancel", "ends trials for good, running or not"),
+    "prune": Verb("ablate.cli.prune", "old checkpoints: what would go, and with --yes goes"),
     "report": Verb("ablate.cli.report", "tables, verdicts and plots of a study"),
     "spikes": Verb("ablate.cli.spikes", "loss spikes and their damage: a trial, a study, any CSV"),
+    "sync": Verb("ablate.cli.sync", "a study to wandb, one run a trial, as often as you like"),
     "diff": Verb("ablate.cli.diff", "in which fields two trials differ"),
     "data": Verb("ablate.cli.data", "`data prepare`: token files, ahead of training"),
 }

@@ -1,21 +1,38 @@
-"""Where a study stands, as plain values: what `list`, `status` and `launch` show."""
+"""Where a study stands, as plain values: what `list`, `status`, `watch` and `launch` show."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ablate.errors import StudyError
+from ablate.launch.budget import limit_of, used_hours
+from ablate.launch.observe import Scheduler, TrialView, study_view
 from ablate.rundir import STATUSES, StudyDir
 
-__all__ = ["counts_of", "standing", "study_status", "trials_of"]
+__all__ = ["STYLES", "counts_line", "counts_of", "standing", "study_status", "trials_of"]
+
+STYLES = {
+    "done": "green",
+    "diverged": "yellow",
+    "failed": "red",
+    "running": "cyan",
+    "preempted": "magenta",
+    "pending": "dim",
+    "cancelled": "dim",
+}
+
+QUEUED = ("PENDING", "REQUEUED", "CONFIGURING")
 
 
-def study_status(study: StudyDir) -> dict[str, Any]:
+def study_status(study: StudyDir, scheduler: Scheduler | None = None) -> dict[str, Any]:
     """What `ablate status --json` prints."""
     manifest = study.manifest()
-    trials = trials_of(study, manifest)
-    counts = counts_of(trials)
+    views = study_view(study, scheduler, manifest=manifest)
+    counts, limit = counts_of([v.status for v in views]), limit_of(study)
+    used = None if limit is None else round(used_hours(study), 4)
+    if limit is not None and used is not None and used >= limit:
+        views = [_held(v, used, limit) for v in views]
     return {
         "study": study.name,
         "path": str(study.path),
@@ -23,68 +40,43 @@ def study_status(study: StudyDir) -> dict[str, Any]:
         "design": manifest.get("design"),
         "baseline": manifest.get("baseline"),
         "created": manifest.get("created"),
-        "state": standing(counts),
+        "state": standing(counts, sum(v.slurm_state in QUEUED for v in views)),
         "counts": counts,
-        "trials": trials,
+        "queued": sum(v.slurm_state in QUEUED for v in views),
+        "gpu_hours": {"used": used, "limit": limit},
+        "scheduler": None if scheduler is None else "answers" if scheduler.answered() else "silent",
+        "trials": [v.to_json() for v in views],
     }
 
 
-def trials_of(study: StudyDir, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """One mapping a trial, in the manifest's order."""
-    return [_trial(study, entry) for entry in manifest.get("trials", [])]
+def trials_of(study: StudyDir, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One mapping a trial, in the manifest's order, by the files alone."""
+    return [v.to_json() for v in study_view(study, None, manifest=manifest)]
 
 
-def counts_of(trials: list[dict[str, Any]]) -> dict[str, int]:
+def counts_of(statuses: Iterable[str]) -> dict[str, int]:
     """Status -> number of trials; every status is a key."""
-    counted = Counter(trial["status"] for trial in trials)
+    counted = Counter(statuses)
     return {status: counted[status] for status in STATUSES}
 
 
-def standing(counts: dict[str, int]) -> str:
-    """The study in one word: running, failed, unfinished, done, or empty."""
+def counts_line(counts: Mapping[str, int]) -> str:
+    """`12 done, 1 failed, 2 pending`."""
+    return ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no trials"
+
+
+def standing(counts: Mapping[str, int], queued: int = 0) -> str:
+    """The study in one word: running, queued, unfinished, failed, done, or empty."""
     if counts["running"]:
         return "running"
     if counts["pending"] or counts["preempted"]:
-        return "unfinished"
+        return "queued" if queued else "unfinished"
     if counts["failed"] or counts["cancelled"]:
         return "failed"
     return "done" if sum(counts.values()) else "empty"
 
 
-def _trial(study: StudyDir, entry: dict[str, Any]) -> dict[str, Any]:
-    trial = study.trial(entry["id"])
-    try:
-        state = trial.live_state()
-    except StudyError as error:  # one damaged trial must not hide the others
-        return {
-            **_keys(entry),
-            "status": "failed",
-            "step": 0,
-            "steps": 0,
-            "attempt": 0,
-            "reason": str(error),
-        }
-    step, loss = state.step, None
-    if state.status == "running":
-        row = trial.latest_row() or {}
-        step, loss = max(step, int(row.get("step", 0))), row.get("train/loss")
-    return {
-        **_keys(entry),
-        "status": state.status,
-        "outcome": state.outcome,
-        "step": step,
-        "steps": state.steps,
-        "attempt": state.attempt,
-        "reason": state.reason,
-        "loss": loss,
-        "host": state.host,
-        "pid": state.pid,
-        "job_id": state.job_id,
-        "started": state.started,
-        "ended": state.ended,
-        "path": str(trial.path),
-    }
-
-
-def _keys(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"id": entry["id"], "arm": entry["arm"], "seed": entry["seed"], "lr": entry.get("lr")}
+def _held(view: TrialView, used: float, limit: float) -> TrialView:
+    if view.status not in ("pending", "preempted"):
+        return view
+    return view.replace(reason=f"held: {used:.2f} of {limit:g} GPU-hours are used up")

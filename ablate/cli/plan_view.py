@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ablate.cli.design_view import design_lines
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm
 
@@ -40,6 +41,9 @@ def plan_view(plan: Plan, width: int) -> RenderableType:
     parts: list[RenderableType] = [_head(plan), Text("")]
     parts.append(_table(plan) if width >= NARROW else _list(plan))
     parts.append(Text(""))
+    described = design_lines(plan.design_info or {})
+    if described:
+        parts += [Text(line) for line in described] + [Text("")]
     parts += [Text(line) for line in _foot(plan)]
     return Group(*parts)
 

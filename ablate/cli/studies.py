@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
-from ablate.cli.overview import study_status
-from ablate.cli.status import counts_line
+from ablate.cli.board import cut, screen_of
+from ablate.cli.overview import counts_line, study_status
 from ablate.errors import StudyError
 from ablate.rundir import StudyDir, list_studies
 
@@ -56,25 +57,22 @@ def _entry(study: StudyDir) -> dict[str, Any]:
 
 
 def _show(studies: list[dict[str, Any]], runs_dir: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     if not studies:
         print(f"There are no studies in {runs_dir}. `ablate launch sweep=hello` makes one.")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("study", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("trials", no_wrap=True)
-    table.add_column("made", no_wrap=True)
-    table.add_column("question", ratio=1)
-    for s in studies:
-        made = (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(s["created"]))
-            if s.get("created")
-            else ""
-        )
-        counts = counts_line(s["counts"]) if "counts" in s else ""
-        table.add_row(s["study"], s["state"], counts, made, Text(s["question"]))
-    Console(highlight=False).print(table)
+    screen = screen_of(sys.stdout)
+    rows = [("study", "state", "made", "trials", "question")] + [_row(s) for s in studies]
+    widths = [max(len(row[c]) for row in rows) for c in range(4)]
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        # Where there is no room for all of it, the question goes first, then the day, then counts.
+        kept = cells if sum(widths) + 8 <= screen.width else [cells[0], cells[1], cells[3]]
+        line = cut("  ".join([*kept, row[4]]), screen.width)
+        print(screen.paint(line, "bold") if number == 0 else line)
+
+
+def _row(s: dict[str, Any]) -> tuple[str, ...]:
+    made = s.get("created") or 0
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(made)) if made else ""
+    counts = counts_line(s["counts"]) if "counts" in s else ""
+    return s["study"], s["state"], day, counts, " ".join(s["question"].split())

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ablate.cli.overview import STYLES
 from ablate.cli.progress import duration, metrics
-from ablate.cli.status import STYLES
 from ablate.rundir import ENDED, State, StudyDir, TrialDir
 
 __all__ = ["Live", "Plain", "watcher_of"]

@@ -15,7 +15,6 @@ from ablate.plan import (
     difference,
     environment,
 )
-from ablate.plan.canonical import section
 from ablate.rundir import SCHEMA_VERSION, StudyDir, TrialDir
 
 __all__ = ["DESIGN", "record_single"]
@@ -59,7 +58,7 @@ def record_single(single: SingleTrial) -> TrialDir:
 
 
 def _new_manifest(single: SingleTrial) -> dict[str, Any]:
-    now, decide = time.time(), section(DecideConfig())
+    now, decide = time.time(), DecideConfig().frozen(1)
     steps = single.trial.config["train"]["steps"]
     return {
         "schema": SCHEMA_VERSION,

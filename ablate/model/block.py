@@ -13,22 +13,17 @@ from torch import Tensor, nn
 from ablate.model.attention import Scope, attend
 from ablate.model.cache import KeyValue
 from ablate.model.config import ModelConfig
+from ablate.model.linear import Linear, linear, multiply
 from ablate.model.mlp import Gated, build_activation
 from ablate.model.norm import build_norm, spelled_out
 from ablate.model.recording import Recorder, largest_logit
 from ablate.model.rotary import rotate
 
-__all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock", "linear"]
+__all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock"]
 
 
 LARGE = 2**18
 """Elements from which a gated activation is fed by two products instead of one."""
-
-
-def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """A Linear whose values are still to be drawn: torch's own would be thrown away."""
-    device = torch.get_default_device()
-    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)  # type: ignore
 
 
 class Block(nn.Module):
@@ -39,7 +34,7 @@ class Block(nn.Module):
     peri_norm:    x + norm'(f(norm(x)))
     """
 
-    ff_proj: nn.Linear
+    ff_proj: Linear
     fine_grained_attention = False
     """Whether fine-grained checkpointing recomputes attention too."""
 
@@ -111,12 +106,12 @@ class Block(nn.Module):
         """
         small = x.numel() // x.shape[-1] * self.config.hidden_size < LARGE
         m = self.ff_proj  # wrapped, parametrised or hooked, it must be called as a module
-        whole = type(m) is not nn.Linear or m._forward_hooks or m._forward_pre_hooks
+        whole = type(m) is not Linear or m._forward_hooks or m._forward_pre_hooks
         if small or whole or not isinstance(self.act, Gated) or spelled_out(x):
             return (self.ff_proj(x),)
         weights, bias = self.ff_proj.weight.chunk(2), self.ff_proj.bias
         biases = (None, None) if bias is None else bias.chunk(2)
-        return tuple(F.linear(x, w, b) for w, b in zip(weights, biases, strict=True))
+        return tuple(multiply(x, w, b) for w, b in zip(weights, biases, strict=True))
 
     def attention(
         self,

@@ -14,7 +14,7 @@ from ablate.errors import DataError
 from ablate.model.attention import Scope, choose_backend
 from ablate.model.cache import BufferCache
 from ablate.model.config import ModelConfig
-from ablate.model.norm import compute_dtype
+from ablate.model.linear import compute_dtype
 
 __all__ = ["Visibility", "scopes"]
 

@@ -20,15 +20,8 @@ __all__ = [
     "Norm",
     "RMSNorm",
     "build_norm",
-    "compute_dtype",
     "spelled_out",
 ]
-
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which a matrix product with `x` runs: autocast's, or x's own."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def spelled_out(x: Tensor) -> bool:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from ablate.errors import DataError
 from ablate.model import compat, generate, init, sharding
 from ablate.model.attention import require_flash
-from ablate.model.block import BLOCKS, Block, BlockGroup, linear
+from ablate.model.block import BLOCKS, Block, BlockGroup
 from ablate.model.cache import BufferCache, KeyValue
 from ablate.model.checkpointing import checkpointer, checkpoints_block
 from ablate.model.config import ModelConfig
+from ablate.model.linear import linear, multiply
 from ablate.model.mask import Visibility, scopes
 from ablate.model.norm import build_norm
 from ablate.model.position import build_position
@@ -168,7 +169,7 @@ class OLMo(nn.Module):
         x = parts["ln_f"](x[:, -1:] if last_logits_only else x)
         if output_hidden_states:
             hidden.append(x)
-        logits = F.linear(x, parts["wte"].weight) if config.weight_tying else parts["ff_out"](x)  # type: ignore
+        logits = multiply(x, parts["wte"].weight) if config.weight_tying else parts["ff_out"](x)  # type: ignore
         if config.scale_logits:
             logits = logits * (1 / math.sqrt(config.d_model))
         return OLMoOutput(logits, present if use_cache else None, tuple(hidden) or None)

@@ -1,6 +1,7 @@
 """Plans: a sweep becomes checked, matched, deduplicated trials and a manifest. No torch here.
 
 sweep.py      the typed `sweep:` section        factors.py   levels and their labels
+spending.py   the level of each look             lists.py     levels zipped, multiplied, united
 planning.py   the way from sweep to plan        exclude.py   combinations left out
 arms.py       inert, conflicting, double arms   effective.py what a run reads of its configuration
 sizing.py     equal steps, equal size           budget.py    one number of steps for all
@@ -11,13 +12,14 @@ manifest.py   manifest.json                     single.py    `ablate train` with
 
 from __future__ import annotations
 
+from ablate.design.rule import decide_hash, rule_changes
 from ablate.plan.canonical import difference, flat, resolve
 from ablate.plan.effective import effective, effective_fingerprint, unread
 from ablate.plan.manifest import code_version, environment
-from ablate.plan.planning import plan_sweep
+from ablate.plan.planning import plan_sweep, plan_written
 from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_trial
 from ablate.plan.sizing import costs
-from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial, decide_hash
+from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.plan.sweep import DecideConfig, SweepConfig
 
 __all__ = [
@@ -38,7 +40,9 @@ __all__ = [
     "environment",
     "flat",
     "plan_sweep",
+    "plan_written",
     "resolve",
+    "rule_changes",
     "single_trial",
     "unread",
 ]

@@ -1,7 +1,12 @@
-"""Combinations that a sweep leaves out.
+"""Combinations that a sweep leaves out: an arm goes where every condition of one entry holds.
 
 exclude:
-  - {position: alibi, window: [w64, w128]}    # arms with alibi and one of these windows
+  - {position: alibi, window: [w64, w128]}    # alibi with one of these windows
+  - {position: {not: rope}, theta: changed}   # another theta without RoPE
+  - {norm: baseline, qk_norm: changed}        # QK-norm with the baseline's norm
+
+A condition is a label, a list of labels, `changed` (any level but the baseline's), or {not: ...} of
+these. `baseline` is the baseline's level, whatever its label.
 """
 
 from __future__ import annotations
@@ -13,7 +18,9 @@ from ablate.config.typed import closest
 from ablate.design import BASELINE, ArmSpec, Factors
 from ablate.errors import ConfigError, PlanError, show
 
-__all__ = ["exclude"]
+__all__ = ["CHANGED", "exclude"]
+
+CHANGED = "changed"
 
 
 def exclude(
@@ -27,11 +34,12 @@ def exclude(
             compared with.
     """
     left_out: set[str] = set()
+    base = arms[0].levels
     for i, predicate in enumerate(predicates):
         field = f"sweep.exclude[{i}]"
         wanted = {
-            factor: _labels(f"{field}.{factor}", labels, factor, factors)
-            for factor, labels in predicate.items()
+            factor: _labels(f"{field}.{factor}", condition, factor, factors, base)
+            for factor, condition in predicate.items()
         }
         matched = {
             arm.name for arm in arms if all(arm.levels[f] in labels for f, labels in wanted.items())
@@ -54,11 +62,28 @@ def exclude(
     return kept
 
 
-def _labels(field: str, labels: Any, factor: str, factors: Factors) -> set[str]:
+def _labels(
+    field: str, condition: Any, factor: str, factors: Factors, base: Mapping[str, str]
+) -> set[str]:
+    """The labels of the factor at which the condition holds."""
     if factor not in factors:
-        raise ConfigError(field, labels, "there is no such factor", closest(factor, factors))
-    known = {level.label for level in factors[factor]} | {BASELINE}
-    given = {show(label) for label in (labels if isinstance(labels, list) else [labels])}
-    for label in given - known:
-        raise ConfigError(field, label, f"{factor} has no such level", closest(label, known))
-    return given
+        raise ConfigError(field, condition, "there is no such factor", closest(factor, factors))
+    known = {level.label for level in factors[factor]} | {base[factor]}
+    if isinstance(condition, Mapping):
+        if list(condition) != ["not"]:
+            reason = "must be a label, a list of labels, changed, or {not: ...} of these"
+            raise ConfigError(field, dict(condition), reason)
+        return known - _labels(f"{field}.not", condition["not"], factor, factors, base)
+    found = set()
+    for item in condition if isinstance(condition, list) else [condition]:
+        label = show(item)
+        if label in known:
+            found.add(label)
+        elif label == CHANGED:
+            found |= known - {base[factor]}
+        elif label == BASELINE:
+            found.add(base[factor])
+        else:
+            hint = closest(label, known | {CHANGED})
+            raise ConfigError(field, label, f"{factor} has no such level", hint)
+    return found

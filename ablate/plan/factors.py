@@ -4,6 +4,7 @@ norm: [norm=rms]                                  one level
 position: [null, position=rope, position=alibi]   three, the first is the baseline's
 theta: [[position=rope, model.rope_theta=500000]] one level of two overrides that go together
 width: {narrow: model.d_model=64, wide: [model.d_model=256, model.n_heads=8]}    with labels
+both: {zip: {width: [...], depth: [...]}}         zip, product and union of lists: see lists.py
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from ablate.design import BASELINE, Level, slug
 from ablate.errors import ConfigError, show
+from ablate.plan.lists import combined
 
 __all__ = ["read_factors"]
 
@@ -23,17 +25,23 @@ def read_factors(factors: Mapping[str, Any]) -> dict[str, list[Level]]:
     Raises:
         ConfigError: naming `sweep.factors.<factor>`.
     """
-    return {str(name): _levels(str(name), value) for name, value in factors.items()}
+    return {
+        str(name): _levels(str(name), f"sweep.factors.{name}", value)
+        for name, value in factors.items()
+    }
 
 
-def _levels(factor: str, value: Any) -> list[Level]:
-    field = f"sweep.factors.{factor}"
+def _levels(factor: str, field: str, value: Any) -> list[Level]:
     if value is None or value in ([], {}):
         raise ConfigError(
             field, value, "has no level", f"Write for example {factor}: [{factor}=...]"
         )
     if isinstance(value, str):
         value = [value]
+    if isinstance(value, Mapping):
+        made = combined(factor, field, value, _levels)
+        if made is not None:
+            return made
     items = [value] if isinstance(value, Mapping) else value
     if not isinstance(items, list | tuple):
         raise ConfigError(

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import ablate
-from ablate.plan.study_plan import Plan, decide_hash
+from ablate.design.rule import decide_hash
+from ablate.plan.study_plan import Plan
 from ablate.rundir import SCHEMA_VERSION
 
 __all__ = ["code_version", "environment", "manifest_of"]
@@ -30,8 +31,10 @@ def manifest_of(plan: Plan) -> dict[str, Any]:
         "revision": 1,
         "question": plan.question,
         "design": plan.design,
+        "design_info": plan.design_info,
         "baseline": plan.baseline,
         "base": plan.base,
+        "sweep": plan.asked,
         "factors": plan.factors,
         "claim": plan.claim,
         "decide": plan.decide,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ablate.config.compose import Composer
 from ablate.config.fingerprint import fingerprint, trial_id
-from ablate.design import ArmSpec
+from ablate.design import INFO, ArmSpec
 from ablate.errors import ConfigError, PlanError
 from ablate.plan.arms import (
     ComposedArm,
@@ -19,16 +19,18 @@ from ablate.plan.arms import (
     refuse_duplicates,
 )
 from ablate.plan.budget import tokens_per_step
-from ablate.plan.canonical import difference, section
+from ablate.plan.canonical import difference
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
+from ablate.plan.lineage import Adopted, adopt
+from ablate.plan.lineage import notes as lineage_notes
 from ablate.plan.noise import noise_on_disk
 from ablate.plan.power import Noise, detectable_effect, seeds_needed
 from ablate.plan.sizing import costs, resize, set_steps, still_paired
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.plan.sweep import SweepConfig, design_function
 
-__all__ = ["plan_sweep"]
+__all__ = ["plan_sweep", "plan_written", "whole_budget"]
 
 
 def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
@@ -40,14 +42,35 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
     """
     composer = Composer(cwd)
     name, base_overrides = _sweep_name(overrides)
-    tree = composer.compose(_whole_budget(overrides))
+    tree = composer.compose(whole_budget(overrides))
     written = tree.get("sweep")
     if not isinstance(written, dict):
         raise PlanError(
             f"sweep={name} has no `sweep:` section. Write at least its question and factors."
         )
+    return plan_written(written, name, [f"sweep={name}"], base_overrides, composer)
+
+
+def plan_written(
+    written: Mapping[str, Any],
+    name: str,
+    first: Sequence[str],
+    base_overrides: Sequence[str],
+    composer: Composer,
+) -> Plan:
+    """The plan of a `sweep:` section, wherever it was written.
+
+    Args:
+        written: the section.
+        name: of the study, unless its overrides name it.
+        first: overrides that come before the sweep's own baseline.
+        base_overrides: those that come after it, for every arm.
+        composer: finds the user's options.
+    """
     sweep = SweepConfig.from_mapping(written)
-    base = [f"sweep={name}", *sweep.baseline, *base_overrides]
+    runs_dir = composer.compose([*first, *base_overrides])["runs_dir"]
+    adopted = adopt(sweep.baseline, runs_dir)
+    base = [*first, *adopted.overrides, *base_overrides]
     arms = _arms(sweep, base, composer)
     if sweep.design == "grid":
         arms = merge_baseline(arms)
@@ -58,7 +81,8 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
     study = arms[0].config["study"] or name
     planned = _planned(arms, resized, study, sweep)
     trials = _trials(planned, sweep)
-    return _finish(sweep, study, [*sweep.baseline, *base_overrides], planned, trials, steps)
+    asked = {"name": name, "written": dict(written), "overrides": list(base_overrides)}
+    return _finish(sweep, study, asked, adopted, planned, trials, steps)
 
 
 def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
@@ -81,7 +105,7 @@ def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
     return name, rest
 
 
-def _whole_budget(overrides: Sequence[str]) -> list[str]:
+def whole_budget(overrides: Sequence[str]) -> list[str]:
     """A budget on the command line stands in place of the sweep's: tokens do not join its steps."""
     budget = [o for o in overrides if o.lstrip("+").startswith(("sweep.budget=", "sweep.budget."))]
     if not budget:
@@ -93,7 +117,13 @@ def _whole_budget(overrides: Sequence[str]) -> list[str]:
 
 def _arms(sweep: SweepConfig, base: list[str], composer: Composer) -> list[ComposedArm]:
     factors = read_factors(sweep.factors)
-    specs = exclude(design_function(sweep.design)(factors), sweep.exclude, factors)
+    specs = design_function(sweep.design)(factors, **sweep.design_options)
+    if sweep.exclude and len(_info(sweep).get("orders", [])) > 1:
+        raise PlanError(
+            "sweep.exclude takes arms out of orders that pass through them, and a step without "
+            "both its ends has no effect. Give the orders that are legal as ladders of their own."
+        )
+    specs = exclude(specs, sweep.exclude, factors)
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
@@ -102,8 +132,19 @@ def _arms(sweep: SweepConfig, base: list[str], composer: Composer) -> list[Compo
             )
     toggles = Toggles(composer)
     _refuse_bracket_clash(sweep, specs)
-    ladder = sweep.design == "ladder"
+    # In the given order a later rung may take an earlier one's field; in several there is no later.
+    ladder = sweep.design == "ladder" and sweep.orders in (None, "given", ["given"])
     return [compose_arm(spec, base, composer, toggles, ladder=ladder) for spec in specs]
+
+
+def _info(sweep: SweepConfig, adopted: Adopted | None = None) -> dict[str, Any]:
+    """What the manifest holds of the design besides its arms."""
+    describe, info = INFO.get(sweep.design), {}
+    if describe:
+        info = describe(read_factors(sweep.factors), **sweep.design_options)
+    if adopted and (adopted.lineage or sweep.design == "sequential"):
+        info = {"kind": sweep.design, **info, "lineage": adopted.lineage}
+    return info
 
 
 def _refuse_bracket_clash(sweep: SweepConfig, specs: list[ArmSpec]) -> None:
@@ -183,12 +224,13 @@ def _trials(arms: list[PlannedArm], sweep: SweepConfig) -> list[PlannedTrial]:
 def _finish(
     sweep: SweepConfig,
     study: str,
-    base: list[str],
+    asked: dict[str, Any],
+    adopted: Adopted,
     arms: list[PlannedArm],
     trials: list[PlannedTrial],
     steps: int,
 ) -> Plan:
-    decide = section(sweep.decide)
+    decide = sweep.decide.frozen(len(arms) - 1)
     runs_dir = arms[0].config["runs_dir"]
     own = {trial.fingerprint for trial in trials if trial.arm == arms[0].name}
     noise = noise_on_disk(runs_dir, sweep.decide.metric, own)
@@ -198,12 +240,14 @@ def _finish(
         question=sweep.question.strip(),
         design=sweep.design,
         baseline=arms[0].name,
-        base=base,
+        base=[*adopted.overrides, *asked["overrides"]],
+        asked=asked,
         factors={
             factor: list(dict.fromkeys(arm.levels[factor] for arm in arms))
             for factor in arms[0].levels
         },
         decide=decide,
+        design_info=_info(sweep, adopted) or None,
         match=sweep.match,
         claim=sweep.claim,
         runs_dir=runs_dir,
@@ -215,7 +259,10 @@ def _finish(
         smallest_detectable_effect=effect,
         undetectable=reason,
         seeds_needed=needed,
-        notes=_notes(sweep, arms),
+        notes=[
+            *_notes(sweep, arms),
+            *lineage_notes(adopted, arms[0].config, sweep.seed_list),
+        ],
     )
 
 
@@ -235,6 +282,8 @@ def _detectable(
 
 def _notes(sweep: SweepConfig, arms: list[PlannedArm]) -> list[str]:
     notes = []
+    if sweep.exclude and sweep.design in ("factorial", "fractional"):
+        notes.append("sweep.exclude takes arms out, so the design is not orthogonal any more.")
     if len(sweep.seed_list) < 2:
         notes.append("One seed cannot support a verdict: every arm will be undecided.")
     base = arms[0]

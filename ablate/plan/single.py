@@ -41,7 +41,11 @@ class SingleTrial:
 
 
 def single_trial(
-    overrides: Sequence[str], *, cwd: Path | None = None, common: Collection[str] = ()
+    overrides: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    common: Collection[str] = (),
+    of_sweep: bool = False,
 ) -> SingleTrial:
     """The trial of `ablate train` with these overrides.
 
@@ -49,11 +53,12 @@ def single_trial(
         overrides: Hydra's grammar.
         cwd: where the user's own conf/ is looked for.
         common: overrides that every trial of the study has; they are left out of the arm's name.
+        of_sweep: whether it is a trial that a sweep has planned; `sweep=NAME` may be named then.
 
     Raises:
         ConfigError: naming the field.
     """
-    for override in overrides:
+    for override in () if of_sweep else overrides:
         if override.partition("=")[0].lstrip("+~").split(".")[0] == "sweep":
             value = override.partition("=")[2]
             remedy = "Use `ablate plan` and `ablate launch` with a sweep"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.design.rule import decide_hash
 from ablate.plan.budget import tokens_per_step
 from ablate.plan.power import Noise
 
-__all__ = ["Plan", "PlannedArm", "PlannedTrial", "decide_hash"]
+__all__ = ["Plan", "PlannedArm", "PlannedTrial"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +70,12 @@ class Plan:
     baseline: str
     base: list[str]
     """Overrides that every arm starts from."""
+    asked: dict[str, Any]
+    """name, written and overrides of the sweep: what `ablate extend` plans again."""
     factors: dict[str, list[str]]
     decide: dict[str, Any]
+    design_info: dict[str, Any] | None
+    """What else there is to know of the design: aliases, orders, lineage."""
     match: str
     claim: dict[str, Any] | None
     runs_dir: str
@@ -131,6 +134,7 @@ class Plan:
             "study": self.study,
             "question": self.question,
             "design": self.design,
+            "design_info": self.design_info,
             "baseline": self.baseline,
             "base": self.base,
             "factors": self.factors,
@@ -150,9 +154,3 @@ class Plan:
             "noise": {"sd": self.noise.sd, "df": self.noise.df, "source": self.noise.source},
             "notes": self.notes,
         }
-
-
-def decide_hash(decide: dict[str, Any]) -> str:
-    """SHA-256 of the rule as JSON with sorted keys and no spaces."""
-    text = json.dumps(decide, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

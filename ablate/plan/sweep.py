@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +12,15 @@ from typing import Any, Literal
 from ablate.config.typed import build, check_types, closest, require
 from ablate.design import DESIGNS, Design
 from ablate.errors import ConfigError, PlanError
+from ablate.plan.spending import alphas_at_looks
 
 __all__ = ["DecideConfig", "SweepConfig", "design_function"]
 
 METRICS = ("val/bpb", "val/loss", "val/perplexity", "train/loss")
 """What a trial's summary holds and a study can be decided on; lower is better."""
+
+
+DESIGN_OPTIONS = ("resolution", "orders", "arms", "draw_seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,11 @@ class DecideConfig:
     alpha: float = 0.05
     """Familywise, two-sided."""
     correction: Literal["holm", "dunnett"] = "holm"
+    margin: float | None = None
+    """Of the equivalence test; null: smallest_effect."""
+    spending: list[int] | dict[str, Any] | None = None
+    """Seeds of each arm at each look, `[3, 6]`, or {rule: obrien_fleming, looks: [3, 6]}; null: one
+    look, and whatever is added later makes the result exploratory."""
 
     def __post_init__(self) -> None:
         check_types(self, "sweep.decide")
@@ -41,6 +51,57 @@ class DecideConfig:
         require(
             0 < self.alpha < 0.5, "sweep.decide.alpha", self.alpha, "must lie between 0 and 0.5"
         )
+        margin = self.margin
+        require(
+            margin is None or (margin > 0 and math.isfinite(margin)),
+            "sweep.decide.margin",
+            margin,
+            "must be greater than 0",
+            "Or null, for smallest_effect",
+        )
+        self.alphas(1)
+
+    @property
+    def looks(self) -> list[int]:
+        """Seeds of each arm at each declared look; empty where there is one look only."""
+        if isinstance(self.spending, Mapping):
+            return list(self.spending.get("looks") or [])
+        return list(self.spending or [])
+
+    @property
+    def spending_rule(self) -> str:
+        given = self.spending.get("rule") if isinstance(self.spending, Mapping) else None
+        return str(given or "obrien_fleming")
+
+    def alphas(self, comparisons: int) -> list[float]:
+        """The familywise level of each look; raises ConfigError for looks that make no sense."""
+        if self.spending is None:
+            return []
+        if isinstance(self.spending, Mapping):
+            for key, value in self.spending.items():
+                require(key in ("rule", "looks"), f"sweep.decide.spending.{key}", value,
+                        "there is no such field", closest(str(key), ("rule", "looks")))  # fmt: skip
+        return alphas_at_looks(
+            self.alpha, self.looks, comparisons=comparisons, rule=self.spending_rule
+        )
+
+    def frozen(self, comparisons: int) -> dict[str, Any]:
+        """As the manifest holds it: nothing is left open."""
+        spending = None
+        if self.spending is not None:
+            spending = {
+                "rule": self.spending_rule,
+                "looks": self.looks,
+                "alpha_at_look": self.alphas(comparisons),
+            }
+        return {
+            "metric": self.metric,
+            "smallest_effect": self.smallest_effect,
+            "alpha": self.alpha,
+            "correction": self.correction,
+            "margin": self.smallest_effect if self.margin is None else self.margin,
+            "spending": spending,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +112,15 @@ class SweepConfig:
     baseline: list[str] = field(default_factory=list)
     """Overrides of the baseline."""
     design: str = "one_factor"
-    """grid, one_factor, leave_one_out, factorial, ladder, or an import path."""
+    """A name in `ablate.design.DESIGNS`, or an import path."""
+    resolution: int | None = None
+    """Of fractional: 3, 4 or 5; null: 4."""
+    orders: int | str | list[str] | None = None
+    """Of a ladder: given, reverse, a list of these, or how many are drawn; null: given."""
+    arms: int | None = None
+    """Of random: combinations besides the baseline; null: 8."""
+    draw_seed: int | None = None
+    """Of what is drawn, orders or arms; null: 0."""
     factors: dict[str, Any] = field(default_factory=dict)
     seeds: int | list[int] = 3
     """How many, counted from 0, or which."""
@@ -73,13 +142,21 @@ class SweepConfig:
         check_types(self, "sweep")
         require(bool(self.question.strip()), "sweep.question", repr(self.question), "is empty",
                 "Write down what the sweep is to answer")  # fmt: skip
-        design_function(self.design)
+        self._check_design()
         self._check_seeds()
         for rate in self.rates:
             require(rate > 0 and math.isfinite(rate), "sweep.lr", rate, "must be greater than 0")
         rates = self.rates
         require(len(set(rates)) == len(rates), "sweep.lr", rates, "names a learning rate twice")
         require(self.lr != [], "sweep.lr", "[]", "is empty", "Set it to null")
+        looks, seeds = self.decide.looks, len(self.seed_list)
+        require(
+            not looks or seeds in looks,
+            "sweep.seeds",
+            self.seeds,
+            f"is none of the declared looks (sweep.decide.spending: {looks})",
+            f"Start with {looks[0]} seeds, and add more with `ablate extend`" if looks else "",
+        )
         require(
             self.match != "wallclock",
             "sweep.match",
@@ -94,6 +171,20 @@ class SweepConfig:
             "pilot runs are not supported yet",
             "Set it to 0; the noise is read off earlier studies with the same baseline",
         )
+
+    @property
+    def design_options(self) -> dict[str, Any]:
+        """The fields that the design alone reads, where they are given."""
+        given = {name: getattr(self, name) for name in DESIGN_OPTIONS}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _check_design(self) -> None:
+        reads = inspect.signature(design_function(self.design)).parameters
+        for name, value in self.design_options.items():
+            if name not in reads:
+                readers = [d for d, f in DESIGNS.items() if name in inspect.signature(f).parameters]
+                reason = f"design={self.design} does not read it, only {' and '.join(readers)} do"
+                raise ConfigError(f"sweep.{name}", value, reason, "Remove it")
 
     def _check_seeds(self) -> None:
         if isinstance(self.seeds, int):

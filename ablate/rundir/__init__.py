@@ -12,6 +12,8 @@
           checkpoints/step-000100/        complete or absent, never half
         metrics.parquet  events.jsonl     the stitched record, each step once
         summary.json                      final metrics, written once
+      submissions/<n>.json                what was handed to a scheduler
+      source/<digest>/                    the code that those jobs run
       report/
 
 The attempt number is the fencing number: `mkdir attempts/<n>` is atomic, so exactly one process
@@ -20,11 +22,13 @@ an older attempt that wakes up can only write into its own folder. Reading needs
 nor pandas.
 """
 
+from ablate.rundir import incidents, names
 from ablate.rundir.attempt import Attempt
 from ablate.rundir.files import append_line, read_json, read_jsonl, write_atomic, write_json
 from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
 from ablate.rundir.state import ENDED, OUTCOMES, STATUSES, State
 from ablate.rundir.study import StudyDir, find_study, list_studies
+from ablate.rundir.submission import Submission
 from ablate.rundir.trial import TrialDir
 
 __all__ = [
@@ -36,10 +40,13 @@ __all__ = [
     "Attempt",
     "State",
     "StudyDir",
+    "Submission",
     "TrialDir",
     "append_line",
     "find_study",
+    "incidents",
     "list_studies",
+    "names",
     "read_json",
     "read_jsonl",
     "write_atomic",

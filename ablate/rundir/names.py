@@ -20,6 +20,12 @@ EVENTS = "events.jsonl"
 STITCHED = "metrics.parquet"
 LOG = "log"
 CHECKPOINTS = "checkpoints"
+SUBMISSIONS = "submissions"
+SOURCE = "source"
+CANCEL = "cancel"
+HELD = "held.json"
+NODES = "nodes"
+FAILURES = "failures"
 
 HEARTBEAT_SECONDS = 5.0
 """A running attempt touches its lease this often."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,15 +41,33 @@ def by_name(arms: list[ArmSpec]) -> dict[str, ArmSpec]:
 def suited(design: str):
     if design == "leave_one_out":
         return factors(min_factors=2, max_changes=1)
+    if design == "fractional":
+        return factors(min_factors=3, max_changes=1)
     return factors(null=design != "ladder")
+
+
+def options(design: str, data, given_factors) -> dict[str, Any]:
+    """Arguments that the design takes of these factors."""
+    total = math.prod(1 + len(changed(levels)) for levels in given_factors.values())
+    seed = {"draw_seed": data.draw(st.integers(0, 9))}
+    if design == "fractional":
+        return {"resolution": data.draw(st.sampled_from([3, 4, 5]))}
+    if design == "random":
+        return {"arms": data.draw(st.integers(1, total - 1)), **seed}
+    if design == "ladder" and all(len(levels) == 1 for levels in given_factors.values()):
+        most = math.factorial(len(given_factors))
+        words = st.sampled_from(["given", "reverse", ["given", "reverse"]])
+        return {"orders": data.draw(st.one_of(words, st.integers(1, most))), **seed}
+    return {}
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 @given(data=st.data())
 def test_every_design_keeps_the_laws_of_arms(design: str, data) -> None:
     given_factors = data.draw(suited(design))
-    arms = DESIGNS[design](given_factors)
-    assert arms == DESIGNS[design](given_factors), "deterministic"
+    chosen_options = options(design, data, given_factors)
+    arms = DESIGNS[design](given_factors, **chosen_options)
+    assert arms == DESIGNS[design](given_factors, **chosen_options), "deterministic"
     assert arms[0].name == BASELINE
     assert arms[0].overrides == ()
     assert arms[0].reference is None

@@ -66,6 +66,8 @@ def draw(index: int) -> dict[str, Any]:
         "norm_after": r.random() < 0.5 and not llama,
     }
     fields["scale_emb_init"] = fields["init_fn"] == "full_megatron" and r.random() < 0.5
+    if fields["scale_emb_init"]:
+        fields["emb_init_std"] = None  # upstream ignores the one beside the other; we refuse it
     if llama:  # upstream's llama block takes no grouped queries, except through the old flag
         fields["multi_query_attention"] = r.choice([None, None, True])
         fields["n_kv_heads"] = None

@@ -98,3 +98,23 @@ def test_amounts_are_short() -> None:
         "4.24T",
         "1E",
     ]
+
+
+def test_the_alias_structure_is_printed(write_sweep, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    factors = {
+        "activation": ["activation=swiglu"],
+        "norm": ["norm=rms"],
+        "qk_norm": ["qk_norm=on"],
+        "bias": ["bias=none"],
+    }
+    name = write_sweep(design="fractional", factors=factors)
+    assert cli.main([f"sweep={name}"]) == 0
+    text = capsys.readouterr().out
+    assert "Resolution IV: 8 of 16 combinations (1/2)" in text
+    assert "activation x norm + qk_norm x bias" in text
+    assert cli.main([f"sweep={name}", "sweep.resolution=3", "--json"]) == 0
+    info = json.loads(capsys.readouterr().out)["design_info"]
+    assert info["kind"] == "fractional"
+    assert cli.main([f"sweep={name}", "design=ladder", "sweep.orders=3"]) == 0
+    assert "3 orders, drawn with seed 0" in capsys.readouterr().out

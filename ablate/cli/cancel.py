@@ -1,0 +1,58 @@
+"""`ablate cancel STUDY [TRIAL...]`: ends trials for good, running or not, here or on SLURM.
+
+Running ones save a checkpoint and stop at their next step. What has ended is left alone. A
+cancelled trial is run again by `ablate retry` only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ablate.cli.arguments import reading_parser, take_runs_dir
+from ablate.cli.trials import pick_trial
+from ablate.errors import AblateError
+from ablate.launch.cancelling import cancel
+from ablate.launch.observe import scheduler_of
+from ablate.rundir import ENDED, find_study
+
+__all__ = ["main"]
+
+EXAMPLES = """\
+  ablate cancel hello                      all that has not ended
+  ablate cancel hello rope-s0 rope-s1      the trials whose ids contain these
+  ablate cancel hello --dry-run
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = reading_parser("cancel", description=__doc__ or "", examples=EXAMPLES)
+    parser.add_argument("words", nargs="*", metavar="STUDY [TRIAL...]", help="without: all trials")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be cancelled")
+    options = parser.read(argv)
+    words = take_runs_dir(options, options.words)
+    if not words:
+        raise AblateError("name a study; `ablate list` shows those on disk.")
+    study = find_study(words[0], options.runs_dir)
+    ids = [pick_trial(study, word).id for word in words[1:]] or None
+    if options.dry_run:
+        for trial in study.trials():
+            if (ids is None or trial.id in ids) and trial.live_state().status not in ENDED:
+                print(trial.id)
+        return 0
+    scheduler = scheduler_of(study)
+    done = cancel(study, ids, scheduler)
+    silent = bool(done.jobs) and (scheduler is None or not scheduler.answered())
+    if options.json:
+        shown = {**vars(done), "scheduler": "silent" if silent else "answers"}
+        print(json.dumps({"study": study.name, **shown}, indent=2))
+        return 0
+    print(
+        f"{study.name}: {len(done.ended)} cancelled, {len(done.asked)} save and stop at their next "
+        f"step, {len(done.over)} had ended before."
+    )
+    if done.jobs and not silent:
+        print(f"scancel for {len(done.jobs)} jobs of SLURM.")
+    if silent:
+        print("SLURM does not answer; its jobs will find the marks when they start, and end.")
+    return 0

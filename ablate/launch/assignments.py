@@ -1,0 +1,63 @@
+"""Which SLURM job each trial was given to: the newest submission that names it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.errors import StudyError
+from ablate.rundir import StudyDir, read_json
+from ablate.rundir.submission import Submission
+
+__all__ = ["Assignment", "assignments", "feeders", "submissions"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    job_id: str | None
+    """SLURM's name of the task, `12_3`; None while a feeder job holds the trial back."""
+    together: tuple[str, ...]
+    """The trials of the same task."""
+    time: float
+    """Of the submission, seconds since the epoch."""
+    resources: dict[str, Any]
+
+
+def submissions(study: StudyDir) -> list[Submission]:
+    """Oldest first; one that is damaged hides no other, and no trial."""
+    folder = os.path.join(study.path, "submissions")
+    try:
+        numbers = sorted(int(n[:-5]) for n in os.listdir(folder) if n[:-5].isdigit())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    for number in numbers:
+        try:
+            record = read_json(study.path / "submissions" / f"{number}.json")
+            found.append(Submission.from_dict(record))
+        except (StudyError, TypeError, AttributeError):
+            continue  # the trials' own files still count
+    return found
+
+
+def assignments(study: StudyDir) -> dict[str, Assignment]:
+    """Trial -> the job that it was last given to."""
+    found: dict[str, Assignment] = {}
+    for one in submissions(study):
+        held = Assignment(job_id=None, together=(), time=one.time, resources={})
+        found.update(dict.fromkeys(one.held_back, held))
+        if one.kind == "feeder":
+            continue
+        for index, ids in enumerate(one.tasks):
+            job, together = one.task_id(index), tuple(ids)
+            given = Assignment(
+                job_id=job, together=together, time=one.time, resources=one.resources
+            )
+            found.update(dict.fromkeys(ids, given))
+    return found
+
+
+def feeders(study: StudyDir) -> list[str]:
+    """Jobs that submit later what was held back."""
+    return [one.job_id for one in submissions(study) if one.kind == "feeder" and one.job_id]

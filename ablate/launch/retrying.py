@@ -1,0 +1,68 @@
+"""Opens trials that have ended badly, so that the next launch, job or requeue runs them again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ablate.errors import StudyError, TrialHeldError
+from ablate.launch.cancelling import unmark
+from ablate.rundir import StudyDir, TrialDir
+
+__all__ = ["AFRESH", "RETRIED", "chosen", "reopen"]
+
+RETRIED = ("failed", "cancelled")
+"""What a retry takes where nothing else is asked for. A diverged trial is a result."""
+AFRESH = ("diverged",)
+"""Begin at the first step: a checkpoint from before a divergence leads into it again."""
+
+
+def chosen(
+    study: StudyDir, statuses: Collection[str], ids: Collection[str] | None
+) -> list[TrialDir]:
+    """The trials of those statuses among `ids` (None: all of the study).
+
+    Raises:
+        StudyError: where a trial that was named is running, or done.
+    """
+    found = []
+    for trial in study.trials():
+        if ids is not None and trial.id not in ids:
+            continue
+        status = trial.live_state().status
+        if ids is not None and status == "running":
+            raise StudyError(f"Trial {trial.id} is running. Cancel it first, or wait for it.")
+        if ids is not None and status == "done":
+            raise StudyError(
+                f"Trial {trial.id} is done, and what is finished is not run again. `ablate train` "
+                "with force=true starts a single trial afresh."
+            )
+        if ids is not None or status in statuses:
+            found.append(trial)
+    return found
+
+
+def reopen(trial: TrialDir) -> str:
+    """Makes the trial pending or preempted again; how it ended stays with its old attempt.
+
+    Returns:
+        `from step 100`, or `from the start`.
+    """
+    unmark(trial)
+    state = trial.live_state()
+    if state.status == "running":
+        raise TrialHeldError(f"Trial {trial.id} is running again already.")
+    if state.status in AFRESH:
+        trial.set_aside()
+        return "from the start"
+    found = trial.newest_checkpoint()
+    if state.status not in ("pending", "preempted"):
+        trial.write_state(
+            state.replace(
+                status="preempted" if found else "pending",
+                outcome=None,
+                reason=f"to be run again; it was {state.status}"
+                + (f": {state.reason}" if state.reason else ""),
+                ended=None,
+            )
+        )
+    return f"from step {found[1]}" if found else "from the start"

@@ -1,0 +1,63 @@
+"""How a study was last launched: where to, with which budget, and whom to tell when it ends.
+
+Kept beside the manifest, and not in it: it may change from launch to launch, the study may not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.errors import StudyError
+from ablate.rundir import StudyDir, read_json, write_json
+
+__all__ = ["FILE", "Settings", "remember", "remembered"]
+
+FILE = "launch.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    cluster: dict[str, Any]
+    """The `cluster` section."""
+    command: str | None
+    folder: str | None
+    """In which the command was given."""
+    time: float
+
+    @property
+    def max_gpu_hours(self) -> float | None:
+        return self.cluster.get("max_gpu_hours")
+
+    @property
+    def notify(self) -> str | None:
+        return self.cluster.get("notify")
+
+
+def remember(study: StudyDir, cluster: Mapping[str, Any], command: str | None) -> None:
+    """Writes launch.json where it would say something new."""
+    old = remembered(study)
+    if old is not None and old.cluster == dict(cluster) and old.command == command:
+        return
+    record = {"cluster": dict(cluster), "command": command, "folder": os.getcwd()}
+    write_json(study.path / FILE, {"schema": 1, **record, "time": time.time()})
+
+
+def remembered(study: StudyDir) -> Settings | None:
+    """None for a study that was made by `ablate train`, or whose file is lost."""
+    path = study.path / FILE
+    try:
+        record = read_json(path) if path.exists() else None
+    except StudyError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    return Settings(
+        cluster=dict(record.get("cluster") or {}),
+        command=record.get("command"),
+        folder=record.get("folder"),
+        time=float(record.get("time") or 0.0),
+    )

@@ -1,0 +1,58 @@
+"""Linear layers, and the one product that they and the tied unembedding are made of."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = ["Linear", "compute_dtype", "has_low_precision_products", "linear", "multiply"]
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which a matrix product with `x` runs: autocast's, or x's own."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+class Linear(nn.Linear):
+    """torch's own, by `multiply`."""
+
+    def forward(self, input: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
+        return multiply(input, self.weight, self.bias)
+
+
+def linear(inputs: int, outputs: int, *, bias: bool) -> Linear:
+    """A Linear whose values are still to be drawn: torch's own would be thrown away."""
+    device = torch.get_default_device()
+    return nn.utils.skip_init(Linear, inputs, outputs, bias=bias, device=device)  # type: ignore
+
+
+def multiply(
+    x: Float[Tensor, "... inputs"],
+    weight: Float[Tensor, "outputs inputs"],
+    bias: Float[Tensor, " outputs"] | None = None,
+) -> Float[Tensor, "... outputs"]:
+    """The product x Wᵀ + b, in autocast's type where that is on.
+
+    A CPU without instructions for bfloat16 or float16 multiplies them one by one in torch, ten to
+    forty times slower than float32. There the operands are rounded to the low type, multiplied as
+    float32, and the result is rounded: what such instructions do, sums in float32 included. The
+    gradients pass the same roundings.
+    """
+    low = compute_dtype(x)
+    wide_enough = low not in (torch.bfloat16, torch.float16)
+    if wide_enough or x.device.type != "cpu" or has_low_precision_products(low):
+        return F.linear(x, weight, bias)
+    with torch.autocast("cpu", enabled=False):
+        wide = [None if t is None else t.to(low).float() for t in (x, weight, bias)]
+        return F.linear(*wide).to(low)  # pyright: ignore[reportArgumentType]
+
+
+def has_low_precision_products(low: torch.dtype) -> bool:
+    """Whether this CPU (or oneDNN on it) multiplies this type with instructions of its own."""
+    check = torch.ops.mkldnn
+    if low == torch.bfloat16:
+        return bool(check._is_mkldnn_bf16_supported())
+    return bool(check._is_mkldnn_fp16_supported())

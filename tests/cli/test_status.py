@@ -1,0 +1,303 @@
+"""`status`, `watch`, `list` and `logs`: one screen, any width, any size, any crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ablate.cli.board import Screen, board
+from ablate.cli.overview import study_status
+from ablate.rundir import STATUSES
+
+sys.path.insert(0, str(Path(__file__).parent))
+from studies import checkpoint, end, make_study, start
+
+Call = Callable[..., tuple[int, str, str]]
+
+KEYS = {"id", "arm", "seed", "status", "step", "steps", "attempt", "reason"}
+VIEW = {"loss", "eta", "node", "job_id", "slurm_state", "outcome"}
+
+
+def mixed(path: Path, arms: int = 3, seeds: int = 3):
+    study = make_study(path, arms, seeds)
+    trials = study.trials()
+    end(trials[0])
+    end(trials[1], "failed", 7, outcome="code", reason="ZeroDivisionError: division by zero")
+    end(trials[2], "diverged", 9, reason="loss nan")
+    start(trials[3], 20)
+    start(trials[4], 30, age=5.0)
+    start(trials[5], 30, age=500.0)
+    return study
+
+
+def test_status_tells_step_loss_time_left_node_attempts_and_the_last_error(
+    call: Call, tmp_path: Path
+) -> None:
+    mixed(tmp_path / "runs" / "mine")
+    code, out, _ = call("status", "mine", "--json")
+    status = json.loads(out)
+    assert code == 0
+    assert set(status["counts"]) == set(STATUSES)
+    assert all(set(t) >= KEYS | VIEW for t in status["trials"])
+    by = [t["status"] for t in status["trials"]]
+    assert by == ["done", "failed", "diverged", "running", "running", "preempted", *["pending"] * 3]
+    running = status["trials"][4]
+    assert (running["step"], running["node"], running["attempt"]) == (30, "n7", 1)
+    assert running["loss"] == pytest.approx(5 / 30)
+    assert running["eta"] == pytest.approx(70 * 64 / 640)
+    code, out, _ = call("status", "mine")
+    assert "ZeroDivisionError" in out
+    assert "7 s" in out
+    assert "n7" in out
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("arms", [3, 100])
+def test_status_survives_every_width(tmp_path: Path, width: int, arms: int) -> None:
+    status = study_status(mixed(tmp_path / "mine", arms, 3))
+    for everything in (False, True):
+        lines = board(status, Screen(width, False), everything=everything)
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        assert "failed" in text
+        assert "20/100" in text
+        assert "arm1" in text
+
+
+def test_a_large_study_is_summed_up_by_arm_with_what_is_interesting(
+    call: Call, tmp_path: Path
+) -> None:
+    study = mixed(tmp_path / "runs" / "mine", 20, 10)
+    out = call("status", "mine")[1]
+    assert len(out.splitlines()) < 50
+    assert study.trials()[4].id in out, "it runs"
+    assert study.trials()[150].id not in out, "it waits like 190 others"
+    assert "10 pending" in out
+    assert study.trials()[150].id in call("status", "mine", "--all")[1]
+
+
+def test_status_of_a_thousand_trials_takes_less_than_a_second(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of processor time, which a busy machine does not stretch."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    study = make_study(tmp_path / "runs" / "big", 100, 10)
+    for trial in study.trials()[:300]:
+        end(trial, step=3)
+    command = [sys.executable, "-m", "ablate", "status", "big"]
+    assert min(_seconds(command, tmp_path, environment) for _ in range(2)) < 1.0
+
+
+def _seconds(command: list[str], cwd: Path, environment: dict[str, str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_a_pipe_that_closes_early_is_no_error(tmp_path: Path, environment: dict[str, str]) -> None:
+    mixed(tmp_path / "runs" / "mine", 40, 10)
+    command = f"{sys.executable} -m ablate status mine --all | head -1; exit ${{PIPESTATUS[1]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("mine")
+    assert done.stderr == ""
+
+
+def test_a_study_that_moved_still_tells_of_itself(call: Call, tmp_path: Path) -> None:
+    study = mixed(tmp_path / "runs" / "mine")
+    before = json.loads(call("status", "mine", "--json")[1])
+    shutil.move(study.path, tmp_path / "elsewhere")
+    after = json.loads(call("status", str(tmp_path / "elsewhere"), "--json")[1])
+    assert [t["status"] for t in after["trials"]] == [t["status"] for t in before["trials"]]
+    assert "log of" in call("logs", str(tmp_path / "elsewhere"))[1]
+
+
+def test_a_damaged_trial_hides_no_other(call: Call, tmp_path: Path) -> None:
+    study = mixed(tmp_path / "runs" / "mine")
+    (study.trials()[0].path / "state.json").write_text("{")
+    status = json.loads(call("status", "mine", "--json")[1])
+    assert "damaged" in status["trials"][0]["reason"]
+    assert status["counts"]["running"] == 2
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["status", "mine"],
+        ["status", "mine", "--json"],
+        ["list"],
+        ["logs", "mine"],
+        ["watch", "over"],
+        ["cancel", "over"],
+        ["prune", "mine"],
+    ],
+    ids=" ".join,
+)
+def test_the_verbs_of_a_login_node_import_nothing_heavy(
+    tmp_path: Path, environment: dict[str, str], argv: list[str]
+) -> None:
+    mixed(tmp_path / "runs" / "mine")
+    for trial in make_study(tmp_path / "runs" / "over", 1, 1).trials():
+        end(trial)
+    code = (
+        "import sys\nfrom ablate.cli import main\ncode = main(sys.argv[1:])\n"
+        "print(code, *{m.split('.')[0] for m in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    code, *names = done.stderr.strip().splitlines()[-1].split()
+    assert code == "0"
+    assert not set(names) & {
+        "torch",
+        "pandas",
+        "hydra",
+        "omegaconf",
+        "numpy",
+        "pyarrow",
+        "submitit",
+        "wandb",
+    }
+
+
+# ---- watch
+
+
+def test_watch_prints_what_changes_and_ends_with_the_study(call: Call, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "runs" / "mine", 1, 3)
+    trials = study.trials()
+    end(trials[0])
+    attempt = start(trials[1], 5)
+
+    def go_on() -> None:
+        time.sleep(0.5)
+        attempt.release(trials[1].state().replace(status="done", outcome="done", step=100))
+        time.sleep(0.3)
+        end(trials[2], "failed", 3, reason="boom")
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    code, out, _ = call("watch", "mine", "--interval", "0.1")
+    thread.join()
+    assert code == 1
+    assert f"{trials[1].id} running" in out
+    assert f"{trials[1].id} done" in out
+    assert f"{trials[2].id} failed" in out
+    assert "boom" in out
+    assert out.splitlines()[-1] == "mine: 2 done, 1 failed"
+
+
+def watch_on_a_terminal(
+    tmp_path: Path, environment: dict[str, str], columns: int
+) -> tuple[subprocess.Popen[bytes], int]:
+    ours, theirs = pty.openpty()
+    environment = {**environment, "COLUMNS": str(columns), "LINES": "24", "TERM": "xterm"}
+    command = [sys.executable, "-m", "ablate", "watch", "mine", "--interval", "0.2"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    return process, ours
+
+
+def read_all(fd: int, until: Callable[[str], bool], seconds: float = 15) -> str:
+    text, deadline = "", time.monotonic() + seconds
+    while time.monotonic() < deadline and not until(text):
+        try:
+            text += os.read(fd, 65536).decode(errors="replace")
+        except OSError:  # the other end is gone
+            break
+    return text
+
+
+def test_ctrl_c_stops_the_watching_and_nothing_else(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    study = mixed(tmp_path / "runs" / "mine")
+    before = [t.state() for t in study.trials()]
+    process, ours = watch_on_a_terminal(tmp_path, environment, 60)
+    text = read_all(ours, lambda t: t.count("Ctrl-C stops watching") >= 2)
+    assert text.count("\x1b[2K") > 10, "it is redrawn"
+    process.send_signal(signal.SIGINT)
+    text += read_all(ours, lambda t: "No longer watching" in t)
+    assert process.wait(10) == 130
+    os.close(ours)
+    assert "the study goes on" in text
+    assert [t.state() for t in study.trials()] == before
+
+
+# ---- list and logs
+
+
+def test_list_shows_state_and_question_newest_first(call: Call, tmp_path: Path) -> None:
+    old = make_study(tmp_path / "runs" / "old", 1, 1)
+    end(old.trials()[0])
+    os.utime(old.manifest_path, (1, 1))
+    mixed(tmp_path / "runs" / "new")
+    out = call("list")[1]
+    assert out.index("new") < out.index("old")
+    entries = json.loads(call("list", "--json")[1])["studies"]
+    assert [(e["study"], e["state"]) for e in entries] == [("new", "running"), ("old", "done")]
+    assert entries[0]["question"] == "Which arm?"
+
+
+def test_logs_are_found_by_study_trial_path_or_a_part_of_its_name(
+    call: Call, tmp_path: Path
+) -> None:
+    study = mixed(tmp_path / "runs" / "mine")
+    trial = study.trials()[0]
+    wanted = f"log of {trial.id}\n"
+    for words in (["mine", "arm0-s0"], ["mine/arm0-s0"], [str(trial.path)]):
+        assert call("logs", *words)[1] == wanted
+    assert call("logs", "mine")[1] == f"log of {study.trials()[1].id}\n", "those that failed"
+    assert call("logs", "mine", "arm2")[0] == 2
+    assert call("logs", "mine", trial.id, "--tail", "0")[1] == ""
+
+
+def test_logs_are_followed_into_the_next_attempt(call: Call, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "runs" / "mine", 1, 1)
+    (trial,) = study.trials()
+    attempt = start(trial, 5, job_id="7_0")
+
+    def go_on() -> None:
+        time.sleep(0.5)
+        with open(attempt.log_path, "a") as file:
+            file.write("more\n")
+        attempt.release(trial.state().replace(status="preempted", outcome="preempted"))
+        time.sleep(0.5)
+        second = trial.acquire(job_id="7_0")
+        second.log_path.write_text("again\n")
+        time.sleep(0.5)
+        second.release(trial.state().replace(status="done", outcome="done"))
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    code, out, _ = call("logs", "mine", "arm0", "-f")
+    thread.join()
+    assert (code, out) == (0, f"log of {trial.id}\nmore\nagain\n")
+
+
+def test_checkpoints_do_not_disturb_the_status(call: Call, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "runs" / "mine", 1, 1)
+    attempt = start(study.trials()[0], 5)
+    checkpoint(attempt, 5)
+    assert json.loads(call("status", "mine", "--json")[1])["trials"][0]["step"] == 5

@@ -1,0 +1,58 @@
+"""One cluster a test process and variant, brought up when a test first asks for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from slurm_box import Box, why_not  # noqa: E402 (found by the line above)
+
+
+@pytest.fixture(scope="session")
+def boxes() -> Iterator[Callable[..., Box]]:
+    """`boxes(**knobs)`: the cluster with these knobs of `box/up.sh`, started at the first call.
+
+    accounting="none", maxarray=5, preempt_params="enable_configless" (no signal to the user's
+    step on preemption), cred=120, grace=0, nodes=2, extra="MoreLines=..." and so on.
+    """
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    running: dict[tuple[tuple[str, str], ...], Box] = {}
+
+    def box(**knobs: object) -> Box:
+        key = tuple(sorted((k, str(v)) for k, v in knobs.items()))
+        if key not in running:
+            running[key] = Box(**knobs).up()
+        return running[key]
+
+    try:
+        yield box
+    finally:
+        for started in running.values():
+            started.down()
+
+
+@pytest.fixture
+def box(boxes: Callable[..., Box], monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """The usual cluster (4 nodes of 4 CPUs and 2 GPUs, accounting, a signal before preemption),
+    empty and whole; this process talks to it too.
+    """
+    yield from in_use(boxes(), monkeypatch)
+
+
+def in_use(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """Hands a cluster to one test and cleans up behind it; for fixtures of other variants."""
+    for name, value in box.environment.items():
+        if name in ("SLURM_CONF", "PYTHONPATH"):
+            monkeypatch.setenv(name, value)
+    try:
+        yield box
+    finally:
+        box.clear()

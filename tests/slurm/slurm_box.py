@@ -1,0 +1,257 @@
+"""A real Slurm on this machine for the time of a test session: see `box/up.sh`.
+
+box.run("squeue", "-h")          any command against this cluster
+box.kill_node("n3")              its slurmd, step daemons and tasks; daemon_only=True: slurmd alone
+box.kill_daemon("slurmctld")     and start_daemon
+box.history(job)                 [(state, exit code), ...] of every incarnation, from sacct -D
+box.until(lambda: ..., 30)       polls; fails with the queue and the last lines of the logs
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parent / "box"
+ROOT = Path(__file__).parents[2]
+PACKAGES = [
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "slurm-client",
+    "munge",
+    "mariadb-server-core",
+    "mariadb-client-core",
+]
+PORTS_EACH = 200
+FIRST_PORT, LAST_PORT = 10000, 31000
+DATABASE_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
+
+
+def missing_programs() -> list[str]:
+    needed = ("slurmctld", "slurmd", "sbatch", "munged", "unshare", *DATABASE_PROGRAMS)
+    return [name for name in needed if shutil.which(name) is None]
+
+
+def why_not() -> str | None:
+    """Why no cluster can be brought up here; installs Slurm first where that is asked for."""
+    if os.geteuid() != 0:
+        return "a Slurm cluster on this machine needs root"
+    if missing_programs() and os.environ.get("ABLATE_TEST_INSTALL") == "1":
+        install()
+    missing = missing_programs()
+    if missing:
+        return f"no Slurm here ({', '.join(missing)}); ABLATE_TEST_INSTALL=1 installs it with apt"
+    return None
+
+
+def install() -> None:
+    quiet: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+    }
+    subprocess.run(["apt-get", "update", "-qq"], check=True, **quiet)
+    lock = ["-o", "DPkg::Lock::Timeout=300"]  # several test processes may install at once
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *lock, *PACKAGES]
+    subprocess.run(command, check=True, **quiet)
+
+
+class Box:
+    """A cluster with a folder and ports of its own; several may run side by side."""
+
+    def __init__(self, **knobs: Any) -> None:
+        self.path, self.port = _claim()
+        values = {"DIR": self.path, "PORT": self.port, **{k.upper(): v for k, v in knobs.items()}}
+        self._knobs = {f"SLURMBOX_{key}": str(value) for key, value in values.items()}
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def up(self) -> Box:
+        # A test run that is killed must not leave a cluster behind.
+        watch = 'while kill -0 "$0" 2>/dev/null; do sleep 1; done; "$1" --wipe; rmdir "$2"'
+        self._guard = subprocess.Popen(
+            ["bash", "-c", watch, str(os.getpid()), str(SCRIPTS / "down.sh"), str(self._claimed())],
+            env={**os.environ, **self._knobs},
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        done = self._script("up.sh", timeout=180)
+        if done.returncode:
+            self.down()
+            raise RuntimeError(f"the cluster did not start:\n{done.stdout}{done.stderr}")
+        return self
+
+    def down(self) -> None:
+        if self._guard is not None:
+            os.killpg(self._guard.pid, signal.SIGKILL)
+            self._guard.wait()
+        self._script("down.sh", "--wipe", timeout=120)
+        self._claimed().rmdir()
+
+    def _claimed(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.claim")
+
+    # ---- commands
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For processes that are to see this cluster and this checkout."""
+        outside = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
+        path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+        return {
+            **outside,
+            "SLURM_CONF": str(self.path / "slurm.conf"),
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def run(self, *words: str, timeout: float = 60, **more: Any) -> str:
+        """Standard output of a command, which must succeed."""
+        done = self.call(*words, timeout=timeout, **more)
+        assert done.returncode == 0, f"{words} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def call(
+        self, *words: str, timeout: float = 60, **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        options = {"env": self.environment, "capture_output": True, "text": True, **more}
+        return subprocess.run(words, timeout=timeout, check=False, **options)
+
+    def ablate(
+        self, *words: str, cwd: Path, timeout: float = 120, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`ablate WORDS` in a process of its own."""
+        env = {**self.environment, **environment}
+        return self.call(sys.executable, "-m", "ablate", *words, cwd=cwd, timeout=timeout, env=env)
+
+    def queue(self) -> dict[str, str]:
+        """Job id (of an array: 12_3) -> state, of what squeue still lists."""
+        lines = self.run("squeue", "-h", "-r", "-t", "all", "-o", "%i %T").splitlines()
+        return dict(line.split() for line in lines)
+
+    def active(self) -> dict[str, str]:
+        """The same without what has ended."""
+        lines = self.run("squeue", "-h", "-r", "-o", "%i %T").splitlines()
+        return dict(line.split() for line in lines)
+
+    def history(self, job: str) -> list[tuple[str, str]]:
+        """(state, exit code) of every incarnation of a job, from sacct."""
+        words = ("sacct", "-D", "-n", "-X", "-P", "-j", job, "-o", "State,ExitCode")
+        return [
+            (row[0], row[1]) for line in self.run(*words).splitlines() if (row := line.split("|"))
+        ]
+
+    # ---- faults
+
+    def kill_node(self, name: str, *, daemon_only: bool = False) -> None:
+        done = self._script("kill_node.sh", name, *(["--daemon-only"] * daemon_only))
+        assert done.returncode == 0, done.stderr
+
+    def start_node(self, name: str) -> None:
+        subprocess.run([self.path / "start_node.sh", name], check=True)
+
+    def kill_daemon(self, name: str) -> None:
+        os.kill(int((self.path / "pids" / f"{name}.pid").read_text()), signal.SIGKILL)
+
+    def start_daemon(self, name: str) -> None:
+        subprocess.run([self.path / "start_daemon.sh", name], check=True)
+
+    def clear(self) -> None:
+        """Cancels everything and brings every node back, so that the next test starts clean."""
+        self.call("scancel", "-u", "root", "--state=PENDING")
+        self.call("scancel", "-u", "root")
+        self.until(lambda: not self.active(), 60)
+        names = self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%N").split()
+        for name in names:
+            if not _lives(int((self.path / "pids" / f"slurmd.{name}.pid").read_text())):
+                self.start_node(name)
+        self.until(lambda: self._whole(len(names)), 60)
+
+    def _whole(self, nodes: int) -> bool:
+        lines = self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%N %T").splitlines()
+        states = dict(line.split() for line in lines)
+        for name, state in states.items():
+            if state.startswith(("down", "drain")):
+                self.call("scontrol", "update", f"nodename={name}", "state=resume")
+        answer = all(self._answers(self.port + 101 + number) for number in range(len(states)))
+        return answer and list(states.values()) == ["idle"] * nodes
+
+    @staticmethod
+    def _answers(port: int) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    # ---- waiting
+
+    def until(self, condition: Callable[[], Any], seconds: float, what: str = "") -> Any:
+        """What `condition` returns once it is true; fails after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = condition()
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                pytest.fail(f"waited {seconds} s {what}\n{self.story()}")
+            time.sleep(0.2)
+
+    def story(self) -> str:
+        """The queue, the nodes and the controller's last lines, for messages."""
+        said = [self.call(*w).stdout for w in (("squeue", "-a"), ("sinfo", "-N", "-l"))]
+        log = self.path / "log" / "slurmctld.log"
+        tail = log.read_text(errors="replace").splitlines()[-30:] if log.exists() else []
+        return "\n".join([*said, *tail])
+
+    def _script(
+        self, name: str, *words: str, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(SCRIPTS / name), *words],
+            env={**os.environ, **self._knobs},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+
+def _claim() -> tuple[Path, int]:
+    """A folder (of a short path: sockets lie in it) and a range of ports that nobody else took."""
+    for _ in range(1000):
+        port = random.randrange(FIRST_PORT, LAST_PORT, PORTS_EACH)
+        path = Path(tempfile.gettempdir()) / f"slurmbox-{port}"
+        try:
+            path.with_name(f"{path.name}.claim").mkdir()
+        except FileExistsError:
+            continue
+        if not path.exists() and all(_is_free(port + n) for n in (1, 2, 3, *range(101, 109))):
+            return path, port
+        path.with_name(f"{path.name}.claim").rmdir()
+    raise RuntimeError("no free ports for a cluster")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
