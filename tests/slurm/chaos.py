@@ -37,7 +37,7 @@ from ablate.rundir import ENDED, StudyDir
 LEASE_SECONDS = 15.0
 STEPS = 40
 SEEDS_OF_ARM = 20
-ARMS = ("rope", "alibi", "rms", "swiglu", "post", "qk", "undropped", "relu", "narrow")
+ARMS = ("rope", "post", "alibi", "rms", "swiglu", "qk", "undropped", "relu", "narrow")
 SWEEP = """\
 # @package _global_
 sweep:
@@ -50,7 +50,7 @@ sweep:
   budget: {{steps: {steps}}}
 """
 LEVELS = {
-    "rope": "[position=rope, resources=alone]",
+    "rope": "[position=rope, resources=packed]",
     "alibi": "[position=alibi, resources=packed]",
     "rms": "[norm=rms, resources=packed]",
     "swiglu": "[activation=swiglu, resources=packed]",
@@ -67,6 +67,7 @@ cluster: {{cpus: 1, memory: 900M, time: 2h, pack: {pack}}}
 OVERRIDES = (
     "sweep=chaos", "resources=packed", "data.path=train.txt", "data.validation_path=held_out.txt",
     "data.cache_dir=cache", "train.batch_size=2", "train.sequence_length=16",
+    "train.validation_tokens=128",
     "train.checkpoint_every=5", "train.keep_checkpoints=2",
 )  # fmt: skip
 # Every node is ill here, and dies more often than one that is to be left out.
@@ -96,7 +97,7 @@ class Chaos:
         text = SWEEP.format(arms=lines.rstrip("\n"), seeds=self.seeds, steps=STEPS)
         (self.folder / "sweeps/chaos.yaml").write_text(text)
         (self.folder / "conf/resources").mkdir(parents=True)
-        for name, pack in (("alone", 1), ("packed", 4 if self.trials >= 60 else 3)):
+        for name, pack in (("alone", 1), ("packed", 8 if self.trials >= 60 else 3)):
             (self.folder / f"conf/resources/{name}.yaml").write_text(RESOURCES.format(pack=pack))
         words = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
         (self.folder / "train.txt").write_text(words)
@@ -111,8 +112,6 @@ class Chaos:
     def client(self, box: Box) -> subprocess.Popen[bytes]:
         """`ablate train -m` with our sweeper and our launcher, in a session of its own."""
         words = (
-            "train",
-            "-m",
             "hydra/sweeper=ablate",
             "hydra/launcher=slurm",
             *OVERRIDES,
@@ -137,7 +136,8 @@ class Chaos:
         for number, how in enumerate((signal.SIGKILL, signal.SIGHUP, None)):
             client = self.client(box)
             clients.append(client)
-            box.until(lambda: list(self.study.path.glob("submissions/*.json")), 300, "to submit")
+            box.until(lambda c=client: c.poll() is not None or self.submitted(), 300, "to submit")
+            assert self.submitted(), (self.folder / "client.log").read_text()
             if how is None:
                 self.say("client 3 waits")
                 break
@@ -147,6 +147,9 @@ class Chaos:
             client.wait()
             self.say(f"client {number + 1} killed by {how.name}")
         return clients
+
+    def submitted(self) -> bool:
+        return any(self.study.path.glob("submissions/*.json"))
 
     def run(self) -> Verdict:
         self.write_folder()
