@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Parser
-from ablate.cli.failures import INTERRUPTED
-from ablate.cli.overview import counts_line, counts_of, trials_of
+from ablate.cli.running import conclude, missing_of, run_here
 from ablate.errors import ConfigError
-from ablate.rundir import ENDED, StudyDir
+from ablate.launch import budget
+from ablate.launch.retrying import reopen
+from ablate.launch.settings import remember
+from ablate.rundir import ENDED, StudyDir, TrialDir
 
 if TYPE_CHECKING:
     from ablate.plan import Plan
@@ -20,7 +21,8 @@ __all__ = ["main"]
 
 DESCRIPTION = """\
 Freezes the sweep as a study and runs every trial that has not ended, several at once.
-Stop it with Ctrl-C, kill it, launch it again as often as you like: what is finished stays, what was
+On SLURM it says what it asks for, submits, and returns; `ablate status` and `watch` tell the rest.
+Here, stop it with Ctrl-C, kill it, launch it again as often as you like: what is finished stays, what was
 interrupted goes on from its checkpoint, and nothing is run twice. Trials that failed are run again
 with --retry-failed only. Exit code 1 means that some trial failed; a diverged trial is a result,
 and no failure."""
@@ -31,81 +33,49 @@ EXAMPLES = """\
   ablate launch sweep=hello cluster.workers=4     so many trials at once
   ablate launch sweep=hello study=hello-2 sweep.seeds=6
   ablate launch sweep=hello --retry-failed
+  ablate launch sweep=hello cluster=slurm resources=gpu site=mine
+  ablate launch sweep=hello cluster=slurm cluster.max_gpu_hours=200 'cluster.notify="mail me"'
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 all ended, 1 some failed, 2 a wrong request, 130 interrupted (launch again to go on)."""
+    """0 all ended (or, on SLURM, submitted), 1 some failed, 2 a wrong request, 130 interrupted
+    (launch again to go on).
+    """
     options = _parser().read(argv)
-    from ablate.launch.freeze import study_of
+    from ablate.launch.freeze import freeze, study_of
     from ablate.plan import plan_sweep
 
     plan = plan_sweep(options.overrides)
     _refuse_force(plan)
     again = ("failed", "cancelled") if options.retry_failed else ()
+    study, cluster = study_of(plan), plan.trials[0].config["cluster"]
+    if study.exists():
+        freeze(plan)  # refuses another plan at once
+    missing = [t.id for t in missing_of(study, again)] if study.exists() else []
     if options.dry_run:
-        _show_dry_run(plan, study_of(plan), again)
+        _show_dry_run(plan, study, again)
         return 0
-    study, stopped = _run(plan, again, shlex.join(["ablate", "launch", *options.overrides]))
-    counts = counts_of(t["status"] for t in trials_of(study, study.manifest()))
-    return _conclude(study, counts, stopped)
+    budget.check(study, cluster.get("max_gpu_hours"), missing)
+    if study.exists() and not missing:
+        return conclude(study, None)
+    command = shlex.join(["ablate", "launch", *options.overrides])
 
+    def prepare() -> tuple[StudyDir, list[TrialDir]]:
+        frozen = freeze(plan, command)
+        remember(frozen, cluster, command, {a.name: a.config["cluster"] for a in plan.arms})
+        found = missing_of(frozen, again)
+        for trial in found:
+            if trial.state().status in again:
+                reopen(trial)
+        return frozen, found
 
-def _run(plan: Plan, again: Sequence[str], command: str) -> tuple[StudyDir, str | None]:
-    from ablate.cli.watching import watcher_of
-    from ablate.launch.freeze import freeze, study_of
-    from ablate.launch.local import run_missing, workers_for
-    from ablate.launch.pool import Pool
-    from ablate.launch.preflight import check_data
+    if cluster["name"] == "slurm":
+        from ablate.cli.submitting import launch_on_slurm
 
-    config = plan.trials[0].config
-    known = study_of(plan)
-    if known.exists():
-        study = freeze(plan)  # refuses another plan at once
-        if not _missing(study, again):
-            return study, None
-    with Pool() as pool:
-        # Torch is imported over there while the data are prepared here.
-        checked: list[Any] = []
-        for arm in plan.arms:
-            if arm.config["data"] not in checked:
-                checked.append(arm.config["data"])
-                check_data(arm.config, progress=True)
-        pool.check([arm.config for arm in plan.arms])
-        study = freeze(plan, command)
-        gpus = range(pool.gpus()) if config["train"]["device"] in ("auto", "cuda") else ()
-        workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], len(gpus))
-        trials = study.trials()
-        missing = _missing(study, again)
-        workers = max(1, min(workers, len(missing)))
-        with watcher_of(study, len(trials), len(missing), workers) as watcher:
-            stopped = run_missing(
-                trials, pool, workers=workers, gpus=gpus, again=again, watcher=watcher
-            )
-    return study, stopped
-
-
-def _missing(study: StudyDir, again: Sequence[str]) -> list[str]:
-    states = {t.id: t.live_state().status for t in study.trials()}
-    return [id for id, status in states.items() if status not in ENDED or status in again]
-
-
-def _conclude(study: StudyDir, counts: dict[str, int], stopped: str | None) -> int:
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
-
-    say(f"{study.name}: {counts_line(counts)}.")
-    left = counts["pending"] + counts["preempted"] + counts["running"]
-    if counts["failed"]:
-        say(f"What failed: ablate logs {study.name}.")
-        say("To run it again: the same launch with --retry-failed.")
-    if left:
-        say("To go on: the same launch again.")
-    else:
-        say(f"The verdicts: ablate report {study.name}")
-    if stopped:
-        return 143 if "SIGTERM" in stopped else INTERRUPTED
-    return 1 if counts["failed"] or counts["cancelled"] or left else 0
+        return launch_on_slurm(plan, prepare, command, options.hold)
+    study, stopped = run_here([arm.config for arm in plan.arms], prepare)
+    return conclude(study, stopped)
 
 
 def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
@@ -126,6 +96,12 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
         run += runs
         print(f"{'run ' if runs else 'skip'}  {status:<10}{planned.id}")
     config = plan.trials[0].config
+    if config["cluster"]["name"] == "slurm":
+        from ablate.cli.submitting import request_of_plan
+
+        print(request_of_plan(plan).text())
+        print(f"{run} of {len(plan.trials)} trials would be submitted. Nothing was written.")
+        return
     workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], 0)
     print(
         f"{run} of {len(plan.trials)} trials would run, {workers} at once on the CPU. "
@@ -147,5 +123,6 @@ def _parser() -> Parser:
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and write nothing"
     )
+    parser.add_argument("--hold", action="store_true", help="on SLURM: submit held jobs")
     parser.add_argument("--retry-failed", action="store_true", help="run failed trials again")
     return parser
