@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 DESCRIPTION = """\
-Freezes the sweep as a study and runs every trial that has not ended, several at once.
-On SLURM it says what it asks for, submits, and returns; `ablate status` and `watch` tell the rest.
-Here, stop it with Ctrl-C, kill it, launch it again as often as you like: what is finished stays, what was
+Freezes the sweep as a study and runs every trial that has not ended: here, several at once, or on
+SLURM (cluster=slurm), where it says what it asks for, submits, and returns.
+Stop it with Ctrl-C, kill it, launch it again as often as you like: what is finished stays, what was
 interrupted goes on from its checkpoint, and nothing is run twice. Trials that failed are run again
-with --retry-failed only. Exit code 1 means that some trial failed; a diverged trial is a result,
+by `ablate retry` only. Exit code 1 means that some trial failed; a diverged trial is a result,
 and no failure."""
 
 EXAMPLES = """\
