@@ -10,8 +10,8 @@ from ablate.cli.arguments import Parser
 from ablate.cli.running import conclude, missing_of, run_here
 from ablate.errors import ConfigError
 from ablate.launch import budget
-from ablate.launch.retrying import reopen
-from ablate.launch.settings import remember
+from ablate.launch.cancelling import unmark
+from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ EXAMPLES = """\
   ablate launch sweep=hello cluster.workers=4     so many trials at once
   ablate launch sweep=hello study=hello-2 sweep.seeds=6
   ablate launch sweep=hello --retry-failed
-  ablate launch sweep=hello cluster=slurm resources=gpu site=mine
+  ablate launch sweep=hello cluster=slurm site=mine resources=gpu --dry-run
   ablate launch sweep=hello cluster=slurm cluster.max_gpu_hours=200 'cluster.notify="mail me"'
 """
 
@@ -49,32 +49,37 @@ def main(argv: Sequence[str]) -> int:
     plan = plan_sweep(options.overrides)
     _refuse_force(plan)
     again = ("failed", "cancelled") if options.retry_failed else ()
+    command = shlex.join(["ablate", "launch", *options.overrides])
     study, cluster = study_of(plan), plan.trials[0].config["cluster"]
-    if study.exists():
+    if study.exists() and not options.dry_run:
         freeze(plan)  # refuses another plan at once
-    missing = [t.id for t in missing_of(study, again)] if study.exists() else []
+    missing = missing_of(study, again) if study.exists() else []
+    if not options.dry_run:
+        budget.check(study, cluster["max_gpu_hours"], [t.id for t in missing])
+        for trial in missing:
+            if trial.live_state().status == "cancelled":
+                unmark(trial)
+    if cluster["name"] == "slurm":
+        from ablate.launch.slurm.launch import launch_plan
+
+        launch_plan(plan, command=command, again=again, dry_run=options.dry_run, hold=options.hold)
+        return 0
     if options.dry_run:
         _show_dry_run(plan, study, again)
         return 0
-    budget.check(study, cluster.get("max_gpu_hours"), missing)
     if study.exists() and not missing:
         return conclude(study, None)
-    command = shlex.join(["ablate", "launch", *options.overrides])
+    if cluster["name"] == "debug":
+        from ablate.launch.slurm.launch import debug_plan
+
+        return conclude(debug_plan(plan, command=command, again=again), None)
 
     def prepare() -> tuple[StudyDir, list[TrialDir]]:
         frozen = freeze(plan, command)
-        remember(frozen, cluster, command, {a.name: a.config["cluster"] for a in plan.arms})
-        found = missing_of(frozen, again)
-        for trial in found:
-            if trial.state().status in again:
-                reopen(trial)
-        return frozen, found
+        remember_plan(frozen, plan, command)
+        return frozen, missing_of(frozen, again)
 
-    if cluster["name"] == "slurm":
-        from ablate.cli.submitting import launch_on_slurm
-
-        return launch_on_slurm(plan, prepare, command, options.hold)
-    study, stopped = run_here([arm.config for arm in plan.arms], prepare)
+    study, stopped = run_here([arm.config for arm in plan.arms], prepare, again)
     return conclude(study, stopped)
 
 
@@ -96,12 +101,6 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
         run += runs
         print(f"{'run ' if runs else 'skip'}  {status:<10}{planned.id}")
     config = plan.trials[0].config
-    if config["cluster"]["name"] == "slurm":
-        from ablate.cli.submitting import request_of_plan
-
-        print(request_of_plan(plan).text())
-        print(f"{run} of {len(plan.trials)} trials would be submitted. Nothing was written.")
-        return
     workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], 0)
     print(
         f"{run} of {len(plan.trials)} trials would run, {workers} at once on the CPU. "

@@ -61,7 +61,13 @@ def run_here(
         workers = max(1, min(workers, len(missing)))
         with watcher_of(study, total, len(missing), workers) as watcher:
             stopped = run_missing(
-                missing, pool, workers=workers, gpus=gpus, again=again, watcher=watcher
+                missing,
+                pool,
+                workers=workers,
+                gpus=gpus,
+                again=again,
+                watcher=watcher,
+                hold=lambda: budget.exhausted(study),
             )
     if stopped is None or "SIGINT" not in stopped:  # whoever pressed Ctrl-C knows
         tell_if_over(study, stopped=True)

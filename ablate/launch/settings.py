@@ -9,12 +9,15 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.errors import StudyError
 from ablate.rundir import StudyDir, read_json, write_json
 
-__all__ = ["FILE", "Settings", "remember", "remembered"]
+if TYPE_CHECKING:
+    from ablate.plan import Plan
+
+__all__ = ["FILE", "Settings", "remember", "remember_plan", "remembered"]
 
 FILE = "launch.json"
 
@@ -58,6 +61,12 @@ def remember(
         return
     record = {"cluster": dict(cluster), "arms": own, "command": command, "folder": os.getcwd()}
     write_json(study.path / FILE, {"schema": 1, **record, "time": time.time()})
+
+
+def remember_plan(study: StudyDir, plan: Plan, command: str | None) -> None:
+    """The same of a plan that is launched."""
+    arms = {arm.name: arm.config["cluster"] for arm in plan.arms}
+    remember(study, plan.trials[0].config["cluster"], command, arms)
 
 
 def remembered(study: StudyDir) -> Settings | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import TrialHeldError
-from ablate.launch.cancelling import is_marked
 from ablate.launch.retrying import chosen, reopen
 from ablate.rundir import StudyDir
 
@@ -41,7 +40,7 @@ def test_cancel_ends_what_has_not_ended_and_leaves_the_rest(call: Call, tmp_path
     assert code == 0
     assert "2 cancelled, 1 save and stop at their next step, 1 had ended before" in out
     assert statuses(study) == ["done", "cancelled", "running", "cancelled"]
-    assert [is_marked(t) for t in study.trials()] == [False, True, True, True]
+    assert [t.cancel_asked() for t in study.trials()] == [False, True, True, True]
     assert call("cancel", "mine")[0] == 0, "twice does no harm"
 
 
