@@ -136,7 +136,27 @@ def _unread_of_init(c: ModelConfig) -> Iterator[tuple[str, str]]:
         yield "model.scale_emb_init", f"emb_init_std={c.emb_init_std:g} holds"
 
 
+SPIKES = {
+    "sigmas": ("skip_step", "skip_batch", "clip_update"),
+    "window": ("skip_step", "skip_batch", "clip_update"),
+    "rewind_steps": ("rewind",),
+    "skip_batches": ("rewind",),
+    "lr_factor": ("lower_lr",),
+    "lr_steps": ("lower_lr",),
+    "patience": ("stop",),
+    "limit": ("skip_step", "skip_batch", "rewind", "lower_lr"),
+}
+"""Field of the section spikes -> the responses that read it."""
+
+
+def _unread_of_spikes(name: str) -> Iterator[tuple[str, str]]:
+    for field, readers in SPIKES.items():
+        if name not in readers and ":" not in name:
+            yield f"spikes.{field}", f"only {' and '.join(readers)} read it, not {name}"
+
+
 def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from _unread_of_spikes(config["spikes"]["name"])
     clip, optim, schedule = config["clip"], config["optim"], config["schedule"]
     readers = {"max_norm": "norm", "max_ratio": "ratio", "max_value": "value"}
     for name, reader in readers.items():

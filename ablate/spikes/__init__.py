@@ -1,7 +1,7 @@
 """Loss spikes on plain arrays: online and offline from the same code. NumPy only."""
 
 from ablate.spikes.detector import Detector, detect
-from ablate.spikes.events import ALERTS, KINDS, Event, latest
+from ablate.spikes.events import ALERTS, KINDS, Event, latest, recorded
 from ablate.spikes.paired import Comparison, compare
 from ablate.spikes.references import RULES
 from ablate.spikes.scores import score
@@ -16,5 +16,6 @@ __all__ = [
     "compare",
     "detect",
     "latest",
+    "recorded",
     "score",
 ]

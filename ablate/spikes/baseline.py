@@ -19,7 +19,7 @@ from typing import Any
 
 from ablate.spikes.robust import MAD_TO_SIGMA, mad, median, middle, quantum
 
-__all__ = ["HALF", "REFRESH", "WARMUP", "WINDOW", "Baseline"]
+__all__ = ["AHEAD", "EARLY", "HALF", "REFRESH", "WARMUP", "WINDOW", "Baseline"]
 
 HALF = 16
 WINDOW = 128
@@ -83,6 +83,10 @@ class Baseline:
             insort(old, leaving)
         insort(new, value)
         values.append(value)
+        self._foresee()
+
+    def _foresee(self) -> None:
+        new, old = self._new, self._old
         m = middle(new)
         if len(old) < HALF:
             self.forecast = self.lagged = m
@@ -131,9 +135,30 @@ class Baseline:
         """Begins anew from these rows (oldest first); the sigma is kept."""
         self.values.clear()
         self._new, self._old = [], []
-        for v in values:
-            self._push(v)
+        if len(values) < 2 * HALF:
+            for v in values:
+                self._push(v)
+        else:
+            self.values.extend(values)
+            self._new, self._old = sorted(values[-HALF:]), sorted(values[-2 * HALF : -HALF])
+            self._foresee()
         self.count = len(values) if count is None else count
+
+    def jump(
+        self,
+        values: list[float],
+        residuals: list[float],
+        *,
+        count: int,
+        sigma: float,
+        quantum: float,
+    ) -> None:
+        """To where `accept` would have come, in a stretch of rows that was judged as a whole."""
+        self.restart(values, count=count)
+        self.residuals = deque(residuals, maxlen=WINDOW)
+        self.sigma = sigma
+        if quantum > 0:
+            self.quantum = quantum
 
     def level(self) -> float:
         return median(self._new) if self._new else 0.0

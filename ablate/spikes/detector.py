@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ablate.spikes.baseline import HALF
 from ablate.spikes.drift import DriftArm
 from ablate.spikes.events import Event, latest
 from ablate.spikes.fast import FastArm
 from ablate.spikes.record import Record
+from ablate.spikes.screen import calm_rows, is_calm
 from ablate.spikes.signals import Signal
 
-__all__ = ["Detector", "detect"]
+__all__ = ["Detector", "detect", "sweep"]
 
 MEMORY = 512
 """Accepted rows that are remembered, to go on from the right level after a rewind."""
 
-RATES = ("lr", "learning_rate")
 RATE_JUMP = 1.5
+LONGEST = 4096
+"""Rows of a record that are judged together, at most."""
+FEW = 64
 
 
 class Detector:
@@ -31,6 +35,9 @@ class Detector:
     `update` returns events as they change: at the alarm, at the end, and once more when the
     offset that they left is known. `latest` keeps the last word on each.
     """
+
+    RATES = ("lr", "learning_rate")
+    """Signals that are learning rates, not witnesses."""
 
     def __init__(self) -> None:
         self.row = -1
@@ -74,6 +81,11 @@ class Detector:
             self._listen(row, step, corroborating, calm=self.fast.open is None)
         return events + [self._corroborated(e) for e in found] if found else events
 
+    @property
+    def calm(self) -> bool:
+        """Whether no event is going on."""
+        return self.fast.open is None and self.drift.open is None and self.nonfinite is None
+
     def finish(self) -> list[Event]:
         """The record ends here; what is open is reported as not recovered."""
         events = [*self.fast.finish(), *self.drift.finish()]
@@ -85,7 +97,7 @@ class Detector:
     def _broken(self, what: str, row: int, step: int) -> list[Event]:
         kind = "gap" if what == "jump" else what
         events = [Event(kind=kind, start=step, start_row=row, detect=step, detect_row=row,
-                        end=step, end_row=row, arm="record", closed=True)]  # fmt: skip
+                        end=step, end_row=row, detector="record", closed=True)]  # fmt: skip
         if what == "gap":
             return events
         if what == "rewind":
@@ -102,11 +114,11 @@ class Detector:
             self.nonfinite = Event(kind="nonfinite", start=old.start, start_row=old.start_row,
                                    detect=old.detect, detect_row=old.detect_row, peak=old.peak,
                                    peak_row=old.peak_row, end=step, end_row=row,
-                                   arm="record")  # fmt: skip
+                                   detector="record")  # fmt: skip
             return []
         self.nonfinite = Event(kind="nonfinite", start=step, start_row=row, detect=step,
                                detect_row=row, peak=step, peak_row=row, end=step, end_row=row,
-                               arm="record")  # fmt: skip
+                               detector="record")  # fmt: skip
         return [self.nonfinite]
 
     def _listen(
@@ -115,7 +127,7 @@ class Detector:
         for name, value in values.items():
             if value is None:
                 continue
-            if name in RATES:
+            if name in self.RATES:
                 self._rate(float(value))
             else:
                 signal = self.signals.get(name)
@@ -125,21 +137,46 @@ class Detector:
 
     def _rate(self, rate: float) -> None:
         """A learning rate that jumps up is a reason to believe a smaller shift of the loss."""
-        if self.rate is not None and rate > RATE_JUMP * self.rate > 0:
+        if self.rate is not None and self.jumps(rate, self.rate):
             self.fast.prime()
         self.rate = rate
 
+    @staticmethod
+    def jumps(rate: Any, before: Any) -> Any:
+        """Whether a learning rate (or each of an array) is a jump up from the one before."""
+        return (rate > RATE_JUMP * before) & (before > 0)
+
+    def took(
+        self,
+        steps: NDArray[np.int64],
+        losses: NDArray[np.float64],
+        columns: Mapping[str, Sequence[float]],
+    ) -> None:
+        """What `update` does besides the two arms, for calm rows without a break."""
+        recent = zip(steps[-MEMORY:].tolist(), losses[-MEMORY:].tolist(), strict=True)
+        self.memory.extend(recent)
+        self.record.last = int(steps[-1])
+        for name, values in columns.items():
+            if name in self.RATES:
+                self.rate = float(values[len(steps) - 1])
+                continue
+            signal = self.signals.setdefault(name, Signal())
+            for i, (step, value) in enumerate(zip(steps.tolist(), values, strict=False)):
+                signal.update(self.row + 1 + i, step, value, calm=True)
+        self.row += len(steps)
+
     def _corroborated(self, event: Event) -> Event:
-        if not self.signals or event.arm == "record":
+        if not self.signals or event.detector == "record":
             return event
         end = self.row if event.end_row is None else event.end_row
         for name, signal in self.signals.items():
             found = signal.witness(event.start_row, event.start, end)
             if found is not None and name not in event.corroboration:
                 event.corroboration[name] = found
-        for arm in (self.fast.open, self.fast.settling, self.drift.open):
-            if arm is not None and arm.start_row == event.start_row and arm.arm == event.arm:
-                arm.signals.update(event.corroboration)
+        for known in (self.fast.open, self.fast.settling, self.drift.open):
+            same = known is not None and known.start_row == event.start_row
+            if known is not None and same and known.detector == event.detector:
+                known.signals.update(event.corroboration)
         return event
 
     def state_dict(self) -> dict[str, Any]:
@@ -189,13 +226,33 @@ def detect(
         corroborating: other signals, one value a row each.
     """
     detector = Detector()
-    events: list[Event] = []
+    events = list(sweep(detector, steps, losses, **corroborating)) + detector.finish()
+    return _marked(latest(events), np.asarray(steps).tolist())
+
+
+def sweep(
+    detector: Detector,
+    steps: Sequence[int] | np.ndarray,
+    losses: Sequence[float] | np.ndarray,
+    **corroborating: Sequence[float] | np.ndarray,
+) -> Iterator[Event]:
+    """Feeds rows to `detector`, calm stretches of them at once; the same state, the same events."""
     columns = {k: np.asarray(v, dtype=np.float64).tolist() for k, v in corroborating.items()}
-    at, values = np.asarray(steps).tolist(), np.asarray(losses, dtype=np.float64).tolist()
-    for i, (step, loss) in enumerate(zip(at, values, strict=True)):
-        events += detector.update(step, loss, **{k: v[i] for k, v in columns.items()})
-    events += detector.finish()
-    return _marked(latest(events), at)
+    at, x = np.asarray(steps, dtype=np.int64), np.asarray(losses, dtype=np.float64)
+    i, length = 0, FEW
+    while i < len(x):
+        if is_calm(detector):
+            part = {k: v[i : i + length] for k, v in columns.items()}
+            taken = calm_rows(detector, at[i : i + length], x[i : i + length], part)
+            whole = taken == length
+            length = min(2 * length, LONGEST) if whole else max(length // 4, FEW)
+            i += taken
+            if whole:
+                continue
+        end = min(i + FEW // 8, len(x))
+        for step, loss in zip(at[i:end].tolist(), x[i:end].tolist(), strict=True):
+            yield from detector.update(step, loss, **{k: v[i] for k, v in columns.items()})
+            i += 1
 
 
 def _marked(events: list[Event], steps: list[int]) -> list[Event]:

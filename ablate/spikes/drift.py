@@ -14,7 +14,7 @@ from typing import Any
 
 from ablate.spikes.events import Event
 from ablate.spikes.excursion import CHECK, Excursion, restore
-from ablate.spikes.robust import MAD_TO_SIGMA, mad, midmean
+from ablate.spikes.robust import MAD_TO_SIGMA, mad, mean, midmean
 
 __all__ = ["DriftArm"]
 
@@ -26,6 +26,13 @@ LEAST = 12
 """Levels that are needed before anything is judged."""
 SHARP = 40
 """Rows from start to alarm under which a shift counts as sharp."""
+
+
+def reference(levels: list[float]) -> tuple[float, float]:
+    """(level to compare with, scale of its changes) from at least LEAST levels, oldest first."""
+    lowest = sorted(levels[-RECENT:-NEWEST])[:LOWEST]
+    changes = [b - a for a, b in zip(levels, levels[LAG:], strict=False)]
+    return mean(lowest), mad(changes)
 
 
 class DriftArm:
@@ -58,10 +65,7 @@ class DriftArm:
         return events
 
     def _judge(self, level: float, sigma: float) -> list[Event]:
-        older = list(self.levels)
-        lowest = sorted(older[-RECENT:-NEWEST])[:LOWEST]
-        self.reference = sum(v - lowest[0] for v in lowest) / len(lowest) + lowest[0]
-        scale = mad([b - a for a, b in zip(older, older[LAG:], strict=False)])
+        self.reference, scale = reference(list(self.levels))
         self.limit = THRESHOLD * max(scale, sigma / 8)
         if level - self.reference <= self.limit or self.limit <= 0:
             return []
@@ -70,7 +74,7 @@ class DriftArm:
         start_row, start = over[0] if over else self.rows[-1][:2]
         row, step, _ = self.rows[-1]
         self.open = event = Excursion(
-            arm="drift",
+            detector="drift",
             baseline=self.reference,
             sigma=sigma or scale * MAD_TO_SIGMA,
             start=start,

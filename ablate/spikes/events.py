@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ALERTS", "KINDS", "Event", "latest"]
+__all__ = ["ALERTS", "KINDS", "Event", "latest", "recorded"]
 
 KINDS = (
     "blip", "spike", "level_shift", "divergence", "drift", "plateau", "nonfinite", "rewind", "gap",
@@ -49,7 +49,7 @@ class Event:
     """Nats by which the level after the event lies above the frozen baseline."""
     cause: str | None = None
     """data (seen by every arm on that batch), arm (by one alone) or None (not compared)."""
-    arm: str = "fast"
+    detector: str = "fast"
     """Which detector saw it: fast, drift or record."""
     closed: bool = False
     """False in the alarm that is given while the event still goes on."""
@@ -76,7 +76,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def recorded(rows: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """The last word on each spike in rows of events.jsonl; other rows are passed over."""
+    names = Event.__slots__
+    return latest(Event(**{k: r[k] for k in names if k in r}) for r in rows if "start_row" in r)
+
+
 def latest(events: Iterable[Event]) -> list[Event]:
     """The last word on each event (an alarm is followed by its full record), by row."""
-    last = {(e.arm, e.start_row, e.kind if e.arm == "record" else ""): e for e in events}
-    return sorted(last.values(), key=lambda e: (e.start_row, e.arm))
+    last = {(e.detector, e.start_row, e.kind if e.detector == "record" else ""): e for e in events}
+    return sorted(last.values(), key=lambda e: (e.start_row, e.detector))

@@ -25,7 +25,7 @@ BLOCK = 32
 class Excursion:
     """The running measurements of one event."""
 
-    arm: str
+    detector: str
     baseline: float
     sigma: float
     start: int
@@ -116,7 +116,7 @@ class Excursion:
             recovery=recovery,
             recovery_steps=self.end - self.peak if ended else None,
             residual=residual,
-            arm=self.arm,
+            detector=self.detector,
             closed=closed,
             corroboration={k: dict(v) for k, v in self.signals.items()},
         )

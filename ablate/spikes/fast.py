@@ -96,7 +96,7 @@ class FastArm:
             start = self.rise
         level, sigma = self.baseline.expected()
         self.open = event = Excursion(
-            arm="fast",
+            detector="fast",
             baseline=self.baseline.lagged if shifted else level,
             sigma=sigma,
             start_row=start[0],

@@ -62,10 +62,10 @@ def compare(runs: Mapping[str, Record], own: Mapping[str, list[Event]] | None = 
         apart = detect(steps, table[i] - np.median(others, axis=0))
         mine = [_caused(e, steps, table[i] - others, apart) for e in events[name]]
         rows = {int(s): r for r, s in enumerate(np.asarray(at).tolist())}
-        new = [e for e in apart if e.arm != "record" and not any(_covers(m, e) for m in mine)]
+        new = [e for e in apart if e.detector != "record" and not any(_covers(m, e) for m in mine)]
         mine += [_moved(e, rows) for e in new]
         mine += [_moved(e, rows) for e in _plateau(steps, table[i], others)]
-        events[name] = sorted(mine, key=lambda e: (e.start_row, e.arm))
+        events[name] = sorted(mine, key=lambda e: (e.start_row, e.detector))
     return found
 
 
@@ -101,7 +101,7 @@ def _caused(
 
     How much of it another arm shows is read off the difference, where the noise is small.
     """
-    if event.arm == "record" or event.peak is None or not event.height:
+    if event.detector == "record" or event.peak is None or not event.height:
         return event
     first, peak = np.searchsorted(steps, [event.start, event.peak])
     before = differences[:, max(0, first - 16) : first]
@@ -109,13 +109,13 @@ def _caused(
         alone = differences[:, peak] - np.median(before, axis=1)
         if (alone <= (1 - SHARED) * event.height).all():
             return replace(event, cause="data")
-    own = any(_meet(event, e) for e in apart if e.arm != "record")
+    own = any(_meet(event, e) for e in apart if e.detector != "record")
     return replace(event, cause="arm" if own else None)
 
 
 def _meet(a: Event, b: Event) -> bool:
     """Whether two events overlap, give or take three steps."""
-    if "record" in (a.arm, b.arm):
+    if "record" in (a.detector, b.detector):
         return False
     end_a = a.start if a.end is None else a.end
     end_b = b.start if b.end is None else b.end
@@ -130,11 +130,11 @@ def _covers(known: Event, apart: Event) -> bool:
     """
     if known.cause == "arm":
         return _meet(known, apart)
-    if known.cause != "data" or apart.peak is None:
+    if known.cause != "data" or apart.end is None:
         return False
     end = known.start if known.end is None else known.end
-    near = known.start - NEAR <= apart.peak <= end + NEAR
-    return near and (apart.height or 0.0) < (known.height or 0.0)
+    inside = known.start - NEAR <= apart.start and apart.end <= end + NEAR
+    return inside and (apart.height or 0.0) < (known.height or 0.0)
 
 
 def _moved(event: Event, rows: Mapping[int, int]) -> Event:
@@ -183,6 +183,6 @@ def _plateau(steps: NDArray[np.int64], loss: Array, others: Array) -> list[Event
             kind="plateau", start=int(steps[start]), start_row=start, detect=int(steps[detected]),
             detect_row=detected, peak=int(steps[end]), peak_row=end, end=int(steps[end]),
             end_row=end, height=float(above), sigma=float(above / noise) if noise else None,
-            recovery="unrecovered" if still else "slow", arm="drift", closed=True,
+            recovery="unrecovered" if still else "slow", detector="drift", closed=True,
         )
     ]  # fmt: skip

@@ -45,6 +45,11 @@ class Record:
             self.usual = stride
         return None, stride
 
+    @property
+    def is_regular(self) -> bool:
+        """Whether rows at the usual stride change nothing here but the last step."""
+        return len(self.strides) == STRIDES and set(self.strides) == {self.usual}
+
     def state_dict(self) -> dict[str, Any]:
         return {"last": self.last, "usual": self.usual, "strides": list(self.strides)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-__all__ = ["MAD_TO_SIGMA", "mad", "median", "middle", "midmean", "quantum"]
+__all__ = ["MAD_TO_SIGMA", "mad", "mean", "median", "middle", "midmean", "quantum"]
 
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution in units of its median absolute deviation."""
@@ -27,8 +27,18 @@ def midmean(values: Sequence[float]) -> float:
     ordered = sorted(values)
     quarter = len(ordered) // 4
     half = ordered[quarter : len(ordered) - quarter]
-    low = half[0]  # differences first, so that a shift of the values shifts the result exactly
-    return low + sum([v - low for v in half]) / len(half)
+    return mean(half)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean as first value + mean difference from it: a shift of the values shifts it exactly.
+
+    Added from left to right, whatever `sum` does (it compensates from Python 3.12 on).
+    """
+    low, total = values[0], 0.0
+    for v in values:
+        total += v - low
+    return low + total / len(values)
 
 
 def mad(values: Sequence[float]) -> float:

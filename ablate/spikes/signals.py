@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from ablate.spikes.robust import MAD_TO_SIGMA, mad, median
 
-__all__ = ["Signal"]
+__all__ = ["Signal", "of_row"]
 
 WINDOW, REFRESH, LEAST, SIGMAS = 64, 8, 16, 6.0
 LOOK_BACK = 16
 """Rows before the start of an event in which a signal that fired led it."""
+
+
+NAMES = {"train/grad_norm": "grad_norm", "train/update_norm": "update_norm", "lr": "lr"}
+LAYERED = {
+    "model/attention_logit_max/": "attention_logit",
+    "model/activation_rms/": "activation_rms",
+}
+
+
+def of_row(row: Mapping[str, Any]) -> dict[str, float]:
+    """The signals in a row of metrics.jsonl; of what is measured by layer, the highest."""
+    found = {name: float(row[key]) for key, name in NAMES.items() if key in row}
+    if "model/weight_norm" in row:  # a row with the slower measurements
+        for prefix, name in LAYERED.items():
+            values = [v for k, v in row.items() if k.startswith(prefix)]
+            if values:
+                found[name] = max(values)
+    return found
 
 
 class Signal:
@@ -32,9 +51,9 @@ class Signal:
 
     def update(self, row: int, step: int, value: float, *, calm: bool) -> None:
         """Takes in a row; only calm ones form the usual value."""
-        if not value > 0 or not math.isfinite(value):
-            if not math.isfinite(value):
-                self.fired.append((row, step, float("inf")))
+        if not 0 < value < math.inf:  # not a number: not measured at this row
+            if value == math.inf:
+                self.fired.append((row, step, value))
             return
         log = math.log(value)
         if log > self.limit:

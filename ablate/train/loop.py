@@ -1,7 +1,8 @@
 """The training loop. Everything that a step does is on this screen, in order.
 
 The device is waited for twice a step: for the loss and the gradient norm, which decide whether the
-update may be applied at all, and for the size of the update. The host knows all else by itself.
+update may be applied at all, and for the size of the update. The host knows all else by itself,
+and the spike detector looks at nothing but what is written down.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ablate.train.measure import UpdateNorm, measure
 from ablate.train.record import Record
 from ablate.train.run import Run, seed_step
 from ablate.train.validation import validate
+from ablate.train.watch import finish, watch
 
 __all__ = ["train"]
 
@@ -40,36 +42,43 @@ def train(
         The last step that was done, and why it was stopped there (None: it was the last of all).
 
     Raises:
-        DivergedError: at the first loss or gradient norm that is not finite; no update is applied.
+        DivergedError: at a loss or gradient norm that is not finite (no update is applied), unless
+            the response to spikes goes on from there, or where that response ends the trial.
     """
-    c, precision, update_norm = run.config.train, run.precision, UpdateNorm(run.parameters)
+    c, precision, response = run.config.train, run.precision, run.response
+    update_norm = UpdateNorm(run.parameters)
     run.model.train()
     for step in range(start + 1, c.steps + 1):
         began = time.perf_counter()
         seed_step(run.config.seed, step, run.device)
         rate = run.set_rate(step)
-        batch = to_tensors(run.next_batch(step), run.device)
 
-        losses = accumulate_gradients(run, batch)
-        precision.unscale(run.optimiser)
-        gradients = run.gradients()
-        norms = gradient_norms(gradients)
-        loss, z_loss, norm = torch.cat((losses, norms.norm()[None])).tolist()
+        while True:
+            batch = to_tensors(run.next_batch(step), run.device)
+            losses = accumulate_gradients(run, batch)
+            precision.unscale(run.optimiser)
+            gradients = run.gradients()
+            norms = gradient_norms(gradients)
+            loss, z_loss, norm = torch.cat((losses, norms.norm()[None])).tolist()
+            overflow = not math.isfinite(norm) and precision.may_retry(loss)
+            verdict = "skip" if overflow else response.judge(step, loss, norm)
+            if verdict != "replace":
+                break
+            run.discard_gradients()
+
         row: dict[str, Any] = {"step": step, "tokens": step * run.tokens_per_step}
         row |= {"train/loss": loss, "train/grad_norm": norm, "train/update_norm": 0.0, "lr": rate}
-
-        finite = math.isfinite(loss) and math.isfinite(norm)
-        if finite:
+        if verdict == "update":
             run.clip(step, gradients, norms)
             update_norm.before()
             run.optimiser.step()
-            row["train/update_norm"] = update_norm.after().item()
-        elif precision.may_retry(loss):
+            size = update_norm.after().item()
+            row["train/update_norm"] = size * update_norm.keep(response.limit(step, size))
+        elif verdict == "diverge":
+            diverge(run, record, row, f"loss {loss}, gradient norm {norm}")
+        elif overflow:
             record.event(step, "overflow", scale=precision.scale)
-        else:
-            diverge(record, row, f"loss {loss}, gradient norm {norm}")
-        precision.update()
-        run.optimiser.zero_grad(set_to_none=True)
+        run.discard_gradients()
         row["tokens_per_second"] = run.tokens_per_step / (time.perf_counter() - began)
         if run.config.loss.z_loss:
             row["train/z_loss"] = z_loss
@@ -81,10 +90,13 @@ def train(
             row |= (values := validate(run))
             record.event(step, "validation", **values)
             if not math.isfinite(values["val/loss"]):
-                diverge(record, row, f"validation loss {values['val/loss']}")
-        record.row(row)
+                diverge(run, record, row, f"validation loss {values['val/loss']}")
+        if why := watch(run, record, row):
+            diverge(run, record, row, why, seen=True)
 
         reason = None if last else should_stop()
+        if last:
+            finish(run, record, step)
         if last or reason or due(step, c.checkpoint_every):
             save(step)
         if reason:
@@ -92,10 +104,14 @@ def train(
     return c.steps, None
 
 
-def diverge(record: Record, row: dict[str, Any], what: str) -> NoReturn:
-    """The row that shows it is still written."""
-    record.row(row)
-    record.event(row["step"], "nonfinite", what=what)
+def diverge(
+    run: Run, record: Record, row: dict[str, Any], what: str, *, seen: bool = False
+) -> NoReturn:
+    """The row that shows it is still written, and the events that it closes."""
+    if not seen:
+        watch(run, record, row)
+    finish(run, record, row["step"])
+    record.event(row["step"], "diverged", what=what)
     raise DivergedError(row["step"], what)
 
 

@@ -39,6 +39,13 @@ class UpdateNorm:
             torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
         )
 
+    @torch.no_grad()
+    def keep(self, share: float) -> float:
+        """After `after`: takes back all but `share` of the update; returns the share."""
+        if share != 1.0:
+            torch._foreach_add_(self.parameters, self.buffers, alpha=1.0 - share)
+        return share
+
 
 @torch.no_grad()
 def measure(run: Run, batch: TensorBatch) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ablate.rundir import Attempt, append_line
 from ablate.rundir.names import EVENTS, METRICS
+from ablate.spikes import Event
 
 __all__ = ["Record"]
 
@@ -28,6 +29,10 @@ class Record:
 
     def event(self, step: int, kind: str, **fields: Any) -> None:
         append_line(self._events, {"step": step, "kind": kind, **fields})
+
+    def spike(self, step: int, event: Event) -> None:
+        """One line at the alarm and one more whenever more is known; the last of them counts."""
+        self.event(step, **event.to_dict())
 
     def sync(self) -> None:
         """Called before a checkpoint counts, so that no row is missing after a power cut."""

@@ -19,18 +19,24 @@ from ablate.config.schema import TrialConfig
 from ablate.data import IGNORED, Batch, Data, open_data, repetitive
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig, OLMo
+from ablate.spikes import Detector
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
 from ablate.train.optim import build_optimiser
 from ablate.train.precision import Precision
+from ablate.train.respond import Observe, build_response
 from ablate.train.schedule import Rate, build_schedule
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
 
 log = logging.getLogger(__name__)
 
-STATEFUL = ("optimiser", "clip", "precision")
+STATEFUL = ("optimiser", "clip", "precision", "detector", "response")
 """The parts of a run, besides the model, that carry something from one step to the next."""
+
+
+UPDATED = ("optimiser", "clip", "precision")
+"""Those that an update changes: what a rewind puts back."""
 
 
 @dataclass(kw_only=True)
@@ -49,16 +55,18 @@ class Run:
     precision: Precision
     device: torch.device
     sequence_length: int
+    detector: Detector
+    response: Observe
 
     @property
     def tokens_per_step(self) -> int:
         return self.config.train.batch_size * self.sequence_length
 
     def next_batch(self, step: int) -> Batch:
-        """The batch of `step`; with filter_repetitions, repetitive rows have no labels."""
+        """What `step` trains on; with filter_repetitions, repetitive rows have no labels."""
         c = self.config.train
         batch = self.data.batch(
-            step,
+            self.response.batch(step),
             seed=self.config.seed,
             batch_size=c.batch_size,
             sequence_length=self.sequence_length,
@@ -71,11 +79,27 @@ class Run:
     def gradients(self) -> list[Tensor]:
         return [p.grad for p in self.parameters if p.grad is not None]
 
+    def discard_gradients(self) -> None:
+        """The end of a step, or of a batch that is not taken."""
+        self.precision.update()
+        self.optimiser.zero_grad(set_to_none=True)
+
     def set_rate(self, step: int) -> float:
-        rate = self.rate(step)
+        rate = self.rate(step) * self.response.rate(step)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         return rate
+
+    def capture(self) -> dict[str, Any]:
+        """A copy of what an update changes, in the host's memory."""
+        parts = {part: getattr(self, part).state_dict() for part in UPDATED}
+        return copied({**parts, "model": self.model.state_dict()})
+
+    def put_back(self, state: dict[str, Any]) -> None:
+        """The weights and the optimiser of a `capture`."""
+        self.model.load_state_dict(state["model"])
+        for part in UPDATED:
+            getattr(self, part).load_state_dict(copied(state[part]))
 
     def model_state(self) -> dict[str, Any]:
         return self.model.state_dict()
@@ -97,7 +121,19 @@ class Run:
             )
         self.model.load_state_dict(checkpoint.model)
         for part in STATEFUL:
-            getattr(self, part).load_state_dict(checkpoint.train[part])
+            state = checkpoint.train[part]
+            getattr(self, part).load_state_dict(copied(state) if part == "response" else state)
+
+
+def copied(value: Any) -> Any:
+    """A copy, tensors on the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {k: copied(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(copied(v) for v in value)
+    return value
 
 
 def assemble(config: TrialConfig, device: torch.device) -> Run:
@@ -136,6 +172,8 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         precision=precision,
         device=device,
         sequence_length=length,
+        detector=Detector(),
+        response=build_response(config.spikes, c.steps),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,6 +15,8 @@ import torch
 from ablate.config.schema import TrialConfig
 from ablate.model.count import flops_per_token
 from ablate.rundir import Attempt
+from ablate.rundir.names import EVENTS
+from ablate.spikes import recorded, score
 from ablate.train import checkpoint
 from ablate.train.loop import train
 from ablate.train.record import Record
@@ -90,6 +93,7 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     }
     if found is None:
         record.event(0, "start", **facts)
+        run.response.begin(run)
         return 0
     run.restore(found)
     attempt.resumed_from(found.attempt, found.step)
@@ -138,9 +142,20 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "device": device_name(run.device),
         "torch": torch.__version__,
     }
+    summary |= damage(rows, attempt)
     if peaks:
         summary["model/attention_logit_max"] = max(peaks)
     return summary
+
+
+def damage(rows: list[dict[str, Any]], attempt: Attempt) -> dict[str, Any]:
+    """Scores of the trial's spikes, and how often something was done about them."""
+    events = list(attempt.trial.stitched(EVENTS))
+    steps, losses = [r["step"] for r in rows], [r["train/loss"] for r in rows]
+    norms = [r["train/grad_norm"] for r in rows]
+    scores = score(steps, losses, recorded(events), norms)
+    done = Counter(e["what"] for e in events if e["kind"] == "response")
+    return {f"spikes/{k}": v for k, v in {**scores, **done}.items() if k != "rows"}
 
 
 def device_name(device: torch.device) -> str:

@@ -105,7 +105,7 @@ def test_the_arms_of_a_study_are_compared_seed_by_seed(tmp_path, capsys):
     assert main(["spikes", "s", "--json", "--runs-dir", str(tmp_path)]) == 0
     answer = json.loads(capsys.readouterr().out)
     seen = {(e["trial"], e["start"], e["cause"]) for e in answer["events"]}
-    assert seen >= {
+    assert seen == {
         ("base-s0", 401, "data"), ("rope-s0", 401, "data"), ("rope-s0", 301, "arm"),
     }  # fmt: skip
     assert set(answer["scores"]) == {"base-s0", "rope-s0", "base-s1"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.spike_curves import find_curves
-from benchmarks.spikes import interventions, mixtral
+from benchmarks.spike_labelled import interventions, mixtral
 
 FOLDER = find_curves(None)
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="the labelled curves are not here")

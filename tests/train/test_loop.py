@@ -319,7 +319,7 @@ def test_divergence_names_the_step_and_applies_no_update(what, name, config, tri
     assert [r["step"] for r in record] == [1, 2, 3, 4, 5]
     bad = record[4]["train/loss" if what == "loss" else "train/grad_norm"]
     assert not math.isfinite(bad)
-    assert [e["step"] for e in events(trial, "nonfinite")] == [5]
+    assert [e["step"] for e in events(trial, "diverged")] == [5]
     saved = weights(trial, 4)
     assert all(torch.equal(w, saved[k]) for k, w in kept[0].model.state_dict().items())
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
-from ablate.config.schema.running import ClusterConfig, TrackConfig
+from ablate.config.schema.running import TrackConfig
+from ablate.config.schema.spikes import SpikesConfig
 from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
 from ablate.config.typed import build, require
 
@@ -34,6 +36,7 @@ class TrialConfig:
     clip: ClipConfig = field(default_factory=ClipConfig)
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    spikes: SpikesConfig = field(default_factory=SpikesConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
