@@ -31,10 +31,11 @@ def rule_lines(rule: Mapping[str, Any], seeds: int) -> list[str]:
     return lines
 
 
-def learning_lines(plan: Plan) -> list[str]:
+def learning_lines(plan: Plan, *, before: bool = True) -> list[str]:
+    """Noise, power and seeds; `before`: the pilot, if any, is still to run."""
     learning, noise = plan.learning, plan.noise
     metric, smallest = plan.decide["metric"], plan.decide["smallest_effect"]
-    lines = _pilot(plan)
+    lines = _pilot(plan) if before else []
     if noise.sd is None:
         return [*lines, f"Smallest detectable effect: unknown ({learning.reason})."]
     degrees = f", {noise.df} degrees of freedom" if noise.df else ""

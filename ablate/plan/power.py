@@ -108,11 +108,18 @@ class Test:
         return float((weights * special.ndtr((effect - bar) / se)).sum())
 
     def power_range(self, effect: float, noise: Noise) -> tuple[float, float] | None:
-        """Where the power lies with the coverage COVERAGE; None where the sd is given."""
+        """Where the power lies with the coverage COVERAGE; None where the sd is given.
+
+        More noise is less power, except for effects that matter too little to be called better: so
+        the whole range of the sd is looked at.
+        """
         found = noise.range()
-        return (
-            None if found is None else (self.power(effect, found[1]), self.power(effect, found[0]))
-        )
+        if found is None:
+            return None
+        low, high = found
+        steps = 8 if effect <= self.smallest_effect else 1
+        powers = [self.power(effect, low + (high - low) * i / steps) for i in range(steps + 1)]
+        return min(powers), max(powers)
 
     def detectable(self, sd: float) -> float | None:
         """The smallest true difference found with the power POWER; None with one seed."""

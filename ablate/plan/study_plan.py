@@ -37,6 +37,8 @@ class PlannedArm:
     replaces: list[str] = field(default_factory=list)
     paired: str = ""
     """What a resized arm still shares with the others."""
+    frozen: dict[str, Any] | None = None
+    """The manifest's own entry, of an arm that was read off it."""
 
     @property
     def fingerprint(self) -> str:
@@ -45,6 +47,8 @@ class PlannedArm:
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest holds it."""
+        if self.frozen is not None:
+            return dict(self.frozen)
         return {
             "name": self.name,
             "overrides": list(self.overrides),
