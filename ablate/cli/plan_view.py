@@ -22,6 +22,8 @@ __all__ = ["amount", "check_view", "console", "plan_view"]
 NARROW = 100
 """Below so many columns an arm is a paragraph, not a row."""
 PIPE_WIDTH = 160
+LONGEST_NAME = 48
+"""Longer names of arms are folded."""
 
 
 def console() -> Console:
@@ -53,7 +55,10 @@ def _head(plan: Plan) -> Text:
 
 def _table(plan: Plan) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("arm", style="bold", no_wrap=True, overflow="fold")
+    short = max(len(arm.name) for arm in plan.arms) <= LONGEST_NAME
+    table.add_column(
+        "arm", style="bold", no_wrap=short, overflow="fold", ratio=None if short else 1
+    )
     table.add_column("against", overflow="fold")
     table.add_column("differs in", overflow="fold", ratio=1)
     table.add_column("parameters", justify="right", no_wrap=True)

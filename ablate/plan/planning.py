@@ -292,12 +292,17 @@ def _notes(sweep: SweepConfig, arms: list[PlannedArm]) -> list[str]:
             far = [a.name for a in arms if abs(getattr(a, what) / getattr(base, what) - 1) > 0.01]
             if far:
                 notes.append(
-                    f"More than 1 % from the baseline's {unit} (match: none): {', '.join(far)}."
+                    f"More than 1 % from the baseline's {unit} (match: none): {_listed(far)}."
                 )
     per_step = tokens_per_step(base.config)
     other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
     if other:
         notes.append(
-            f"Other tokens a step than the baseline, so not paired by batch: {', '.join(other)}."
+            f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
         )
     return notes
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
