@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ EXAMPLES = """\
   ablate launch sweep=hello cluster.workers=4     so many trials at once
   ablate launch sweep=hello study=hello-2 sweep.seeds=6
   ablate launch sweep=hello --retry-failed
+  ablate launch hello                             what is missing of a frozen study (after extend)
   ablate launch sweep=hello cluster=slurm site=mine resources=gpu --dry-run
   ablate launch sweep=hello cluster=slurm cluster.max_gpu_hours=200 'cluster.notify="mail me"'
 """
@@ -43,10 +45,10 @@ def main(argv: Sequence[str]) -> int:
     (launch again to go on).
     """
     options = _parser().read(argv)
+    from ablate.cli.asked import asked_plan
     from ablate.launch.freeze import freeze, study_of
-    from ablate.plan import plan_sweep
 
-    plan = plan_sweep(options.overrides)
+    plan = asked_plan(options.overrides)
     _refuse_force(plan)
     again = ("failed", "cancelled") if options.retry_failed else ()
     command = shlex.join(["ablate", "launch", *options.overrides])
@@ -74,13 +76,25 @@ def main(argv: Sequence[str]) -> int:
 
         return conclude(debug_plan(plan, command=command, again=again), None)
 
-    def prepare() -> tuple[StudyDir, list[TrialDir]]:
+    def prepare() -> tuple[StudyDir, list[list[TrialDir]]]:
         frozen = freeze(plan, command)
         remember_plan(frozen, plan, command)
-        return frozen, missing_of(frozen, again)
+        found, pilot = missing_of(frozen, again), {trial.id for trial in plan.pilot_trials}
+        first = [trial for trial in found if trial.id in pilot]
+        return frozen, [first, [t for t in found if t.id not in pilot]] if first else [found]
 
-    study, stopped = run_here([arm.config for arm in plan.arms], prepare, again)
+    study, stopped = run_here([arm.config for arm in plan.arms], prepare, again, _say_floor)
     return conclude(study, stopped)
+
+
+def _say_floor(study: StudyDir) -> None:
+    """What the pilot has measured, before the rest runs."""
+    from ablate.cli.learning_view import learning_lines
+    from ablate.plan import frozen_plan
+
+    print(f"The pilot of {study.name} has run.", file=sys.stderr)
+    for line in learning_lines(frozen_plan(study), before=False):
+        print(line, file=sys.stderr)
 
 
 def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
@@ -117,11 +131,14 @@ def _refuse_force(plan: Plan) -> None:
 def _parser() -> Parser:
     parser = Parser("launch", description=DESCRIPTION, examples=EXAMPLES)
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="sweep=NAME and Hydra overrides"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="sweep=NAME (or a STUDY) and Hydra overrides",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and write nothing"
     )
-    parser.add_argument("--hold", action="store_true", help="on SLURM: submit held jobs")
+    parser.add_argument("--hold", action="store_true", help="slurm: submit the jobs held")
     parser.add_argument("--retry-failed", action="store_true", help="run failed trials again")
     return parser

@@ -26,15 +26,18 @@ def missing_of(study: StudyDir, again: Sequence[str] = ()) -> list[TrialDir]:
 
 def run_here(
     configs: Sequence[Mapping[str, Any]],
-    prepare: Callable[[], tuple[StudyDir, list[TrialDir]]],
+    prepare: Callable[[], tuple[StudyDir, list[list[TrialDir]]]],
     again: Sequence[str] = (),
+    between: Callable[[StudyDir], None] = lambda study: None,
 ) -> tuple[StudyDir, str | None]:
     """Checks what could not be trained, then runs the trials in worker processes.
 
     Args:
         configs: one of each arm.
-        prepare: called after the checks; freezes the study, and says which trials to run.
+        prepare: called after the checks; freezes the study, and says which trials to run, in one
+            phase after the other.
         again: ended statuses that are run again.
+        between: called after each phase but the last.
 
     Returns:
         The study, and why it was stopped before its end, or None.
@@ -54,21 +57,27 @@ def run_here(
                 checked.append(config["data"])
                 check_data(config, progress=True)
         pool.check([dict(config) for config in configs])
-        study, missing = prepare()
-        total = len(study.trials())
+        study, phases = prepare()
         gpus = range(pool.gpus()) if first["train"]["device"] in ("auto", "cuda") else ()
         workers = workers_for(first["cluster"]["workers"], first["train"]["threads"], len(gpus))
-        workers = max(1, min(workers, len(missing)))
-        with watcher_of(study, total, len(missing), workers) as watcher:
-            stopped = run_missing(
-                missing,
-                pool,
-                workers=workers,
-                gpus=gpus,
-                again=again,
-                watcher=watcher,
-                hold=lambda: budget.exhausted(study),
-            )
+        total, stopped = len(study.trials()), None
+        for number, missing in enumerate(phases):
+            trials = total if len(phases) == 1 else len(missing)
+            at_once = max(1, min(workers, len(missing)))
+            with watcher_of(study, trials, len(missing), at_once) as watcher:
+                stopped = run_missing(
+                    missing,
+                    pool,
+                    workers=at_once,
+                    gpus=gpus,
+                    again=again,
+                    watcher=watcher,
+                    hold=lambda: budget.exhausted(study),
+                )
+            if stopped:
+                break
+            if number + 1 < len(phases):
+                between(study)
     if stopped is None or "SIGINT" not in stopped:  # whoever pressed Ctrl-C knows
         tell_if_over(study, stopped=True)
     return study, stopped
@@ -95,7 +104,7 @@ def run_study(study: StudyDir, trials: Sequence[TrialDir], command: str, *, here
         return submit_trials(study, trials, cluster, command)
     for config in configs:
         config["cluster"] = {**cluster, "name": "local"}
-    _, stopped = run_here(configs, lambda: (study, list(trials)))
+    _, stopped = run_here(configs, lambda: (study, [list(trials)]))
     return conclude(study, stopped)
 
 
