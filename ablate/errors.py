@@ -7,6 +7,7 @@
     ├── StudyError              a study or trial directory                       2
     │   ├── TrialHeldError      somebody else is running this trial              2
     │   └── TrialEndedError     it has ended, and is not to be run again         2
+    ├── TrackError              wandb's server did not take or give something    1
     └── TrialError              a trial ended badly                              1
         └── DivergedError       loss or gradient became NaN/inf                  1
 
@@ -26,6 +27,7 @@ __all__ = [
     "DivergedError",
     "PlanError",
     "StudyError",
+    "TrackError",
     "TrialEndedError",
     "TrialError",
     "TrialHeldError",
@@ -71,6 +73,12 @@ class TrialHeldError(StudyError):
 
 class TrialEndedError(StudyError):
     """The trial has ended, and nobody asked to run it again."""
+
+
+class TrackError(AblateError):
+    """wandb's server is away, or took less than all; the local files are whole."""
+
+    exit_code = 1
 
 
 class TrialError(AblateError):

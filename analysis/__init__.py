@@ -7,9 +7,19 @@
 
 from ablate.analysis.bands import bands
 from ablate.analysis.effects import effects
-from ablate.analysis.foreign import load_csv
+from ablate.analysis.foreign import load_csv, load_wandb
 from ablate.analysis.frames import Frames, load
 from ablate.analysis.judgement import Judgement, judge
 from ablate.analysis.rule import Rule
 
-__all__ = ["Frames", "Judgement", "Rule", "bands", "effects", "judge", "load", "load_csv"]
+__all__ = [
+    "Frames",
+    "Judgement",
+    "Rule",
+    "bands",
+    "effects",
+    "judge",
+    "load",
+    "load_csv",
+    "load_wandb",
+]

@@ -1,17 +1,33 @@
-"""Curves that were trained elsewhere, in the same frames."""
+"""Curves that were trained elsewhere, in the same frames: a table, or runs in wandb.
+
+wandb itself enters through `ablate.track`, which reads every row and never a sample; here its
+records become frames.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from ablate.analysis.frames import KEYS, Frames
+from ablate.analysis.frames import KEYS, Frames, flatten
 from ablate.errors import DataError
+from ablate.rundir import ENDED
 
-__all__ = ["load_csv"]
+__all__ = ["load_csv", "load_wandb"]
 
 _NEEDED = ("arm", "seed", "step")
+_READERS = {
+    ".csv": pd.read_csv,
+    ".tsv": lambda path: pd.read_csv(path, sep="\t"),
+    ".parquet": pd.read_parquet,
+    ".jsonl": lambda path: pd.read_json(path, lines=True),
+}
+_WHAT = "A table of curves needs arm, seed, step and the metric"
+_SEED = re.compile(r"[-_. ]?(?:s|seed)[-_=]?(\d+)$")
 
 
 def load_csv(
@@ -23,59 +39,270 @@ def load_csv(
 ) -> Frames:
     """Reads a table with the columns arm, seed, step and metrics; the last row of a trial is final.
 
-    A trial whose last value of `metric` is missing or not finite counts as diverged.
+    Where the column is not measured at every step, a trial's last value counts, if it was measured
+    at its last step or not at all behind it; one that is not finite counts as diverged.
 
     Args:
-        path: a CSV (or .parquet) file.
+        path: a .csv, .tsv, .jsonl or .parquet file.
         metric: the metric that decides.
         baseline: an arm; None: the first of the file.
         study: a name; None: the file's.
 
     Raises:
-        DataError: naming the column that is missing.
+        DataError: naming the column that is missing, or the row that makes no sense.
     """
     path = Path(path)
-    try:
-        rows = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a table: {error}") from None
+    rows = _read(path)
     for column in (*_NEEDED, metric):
         if column not in rows:
-            raise DataError(
-                f"{path} has no column {column!r} (it has {', '.join(map(str, rows.columns))}). "
-                f"A table of curves needs arm, seed, step and the metric; rename its columns."
-            )
-    name = study or path.stem
-    arms = list(dict.fromkeys(rows["arm"].astype(str)))
-    base = baseline or (arms[0] if arms else "")
-    if base not in arms:
-        raise DataError(f"baseline={base}: no such arm in {path}. Its arms: {', '.join(arms)}.")
-    curves = rows.assign(study=name, arm=rows["arm"].astype(str)).sort_values(
-        ["arm", "seed", "step"], kind="stable"
+            there = ", ".join(map(str, rows.columns))
+            raise DataError(f"{path} has no column {column!r} (it has {there}). {_hint(rows)}")
+    if not len(rows):
+        raise DataError(f"{path} has no rows. {_WHAT}.")
+    rows = rows.assign(arm=rows["arm"].astype(str))
+    for column in ("seed", "step"):
+        rows[column] = _whole(rows[column], path, column)
+    twice = rows.duplicated(["arm", "seed", "step"])
+    if twice.any():
+        row = rows[twice].iloc[0]
+        raise DataError(
+            f"{path}: arm {row['arm']}, seed {row['seed']} has step {row['step']} twice. One row a "
+            "trial and step; give repeated trials seeds of their own."
+        )
+    return _frames(
+        rows,
+        metric=metric,
+        baseline=baseline,
+        study=study or path.stem,
+        source=str(path),
     )
+
+
+def load_wandb(
+    path: str | Path,
+    *,
+    metric: str = "val/bpb",
+    baseline: str | None = None,
+    study: str | None = None,
+    arm: str | None = None,
+    seed: str | None = None,
+    step: str | None = None,
+    filters: Mapping[str, Any] | None = None,
+) -> Frames:
+    """Reads the runs of a wandb project, or of a folder with offline runs: every row, no sample.
+
+    Args:
+        path: ENTITY/PROJECT on the server, or a folder (`wandb/`, `offline-run-...`, or one above).
+        metric: the metric that decides.
+        baseline: an arm; None: the one whose runs say `baseline: true`, else the first.
+        study: a name; None: the project's.
+        arm: what tells arms apart: a key of the configuration (`model.norm`), or group, job_type
+            or name; None: the key `arm`, else the job type, the group, or the name without a seed.
+        seed: the key of the seed; None: `seed`, or the only key that ends in it, or the name's.
+        step: the column of steps; None: `step`, `trainer/global_step`, `global_step`, or wandb's.
+        filters: which runs of a project, in wandb's own language.
+
+    Raises:
+        DataError: where there are no runs, or no telling arms and seeds apart.
+    """
+    # Imported here: wandb enters through track alone, and only when it is asked for.
+    from ablate.track import read_offline_runs, read_project
+
+    local = Path(path)
+    if local.is_file() and local.suffix != ".wandb":
+        raise DataError(
+            f"{path} is a file. A panel's CSV from wandb's pages is a sample of the curve; name "
+            "ENTITY/PROJECT or a folder of offline runs, or read your own table with load_csv."
+        )
+    records = list(read_offline_runs(local) if local.exists() else read_project(str(path), filters))
+    records = [r for r in records if r.rows]
+    if not records:
+        raise DataError(f"{path} holds no wandb run with any history.")
+    name = study or records[0].project or local.name
+    parts, entries, configs = [], [], {}
+    for record in records:
+        config = flatten(record.config)
+        entry = {"arm": _arm_of(record, config, arm), "seed": _seed_of(record, config, seed)}
+        rows = pd.DataFrame.from_records(record.rows)
+        column = _step_column(rows, step, record.id)
+        rows = rows.assign(step=rows[column], **entry)
+        # Each metric may have been logged in a row of its own: one row a step, nothing lost; and
+        # where a run was resumed, what was logged last counts.
+        rows = rows[rows["step"].notna()].groupby("step", sort=True).last().reset_index()
+        parts.append(rows.assign(step=rows["step"].astype("int64")))
+        entries.append({**entry, "record": record, "config": config})
+    _refuse_twins(entries, str(path))
+    flagged = [e["arm"] for e in entries if e["config"].get("baseline") is True]
+    frames = _frames(
+        pd.concat(parts, ignore_index=True),
+        metric=metric,
+        baseline=baseline or (flagged[0] if flagged else None),
+        study=name,
+        source=str(path),
+        endings={(e["arm"], e["seed"]): _ending(e["record"]) for e in entries},
+    )
+    for e in entries:
+        configs[name, f"{e['arm']}-s{e['seed']}"] = e["config"]
+    return frames
+
+
+# ---- both
+
+
+def _frames(
+    rows: pd.DataFrame,
+    *,
+    metric: str,
+    baseline: str | None,
+    study: str,
+    source: str,
+    endings: Mapping[tuple[str, int], str | None] | None = None,
+) -> Frames:
+    arms = list(dict.fromkeys(rows["arm"]))
+    base = baseline or arms[0]
+    if base not in arms:
+        raise DataError(f"baseline={base}: no such arm in {source}. Its arms: {', '.join(arms)}.")
+    if metric not in rows:
+        raise DataError(
+            f"{source}: no run recorded {metric!r}. Recorded: {', '.join(map(str, rows.columns))}."
+        )
+    curves = rows.assign(study=study).sort_values(["arm", "seed", "step"], kind="stable")
     curves["id"] = curves["arm"] + "-s" + curves["seed"].astype(str)
     curves = curves[[*KEYS, *(c for c in curves.columns if c not in KEYS)]].reset_index(drop=True)
-    last = curves.groupby("id", sort=False).tail(1)
-    finite = pd.to_numeric(last[metric], errors="coerce").abs() < float("inf")
+    groups = curves.groupby("id", sort=False)
+    last = groups.tail(1).set_index("id", drop=False)
+    # `last()` skips what was not measured; a NaN that was measured looks the same in a table, so a
+    # metric that was measured before and is missing in the final row counts as not finite.
+    value = pd.to_numeric(last[metric], errors="coerce")
+    finite = value.abs() < float("inf")
+    status = pd.Series(["done" if ok else "diverged" for ok in finite], index=last.index)
+    for (arm, seed), ending in (endings or {}).items():
+        if ending is not None:
+            status[f"{arm}-s{seed}"] = ending
     trials = last.assign(
         lr=float("nan"),
         reference=[None if a == base else base for a in last["arm"]],
-        status=["done" if ok else "diverged" for ok in finite],
+        status=status,
+        outcome=status,
         reason=None,
         steps=last["step"],
         attempt=1,
     ).reset_index(drop=True)
     manifest = {
-        "study": name,
+        "study": study,
         "baseline": base,
         "design": "singles",
         "decide": {"metric": metric},
         "arms": [{"name": a, "reference": None if a == base else base} for a in arms],
-        "trials": [{"id": i} for i in trials["id"]],
+        "trials": [
+            {"id": t["id"], "arm": t["arm"], "seed": t["seed"]} for t in trials.to_dict("records")
+        ],
     }
     return Frames(
         trials=trials,
         curves=curves,
         events=pd.DataFrame(columns=[*KEYS, "step", "kind"]),
-        manifests={name: manifest},
+        manifests={study: manifest},
     )
+
+
+# ---- tables
+
+
+def _read(path: Path) -> pd.DataFrame:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        known = ", ".join(_READERS)
+        raise DataError(f"{path} is none of {known}: its name should end like one of these.")
+    try:
+        return reader(path)
+    except FileNotFoundError:
+        raise DataError(f"There is no file {path}.") from None
+    except Exception as error:  # pyarrow and pandas raise many kinds
+        said = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} cannot be read as a table: {said}") from None
+
+
+def _hint(rows: pd.DataFrame) -> str:
+    if any(str(c).endswith(("__MIN", "__MAX")) for c in rows.columns):
+        return (
+            "It looks like a panel's CSV from wandb's pages, which is a sample of the curves: use "
+            "load_wandb('ENTITY/PROJECT') instead."
+        )
+    return f"{_WHAT}; rename its columns."
+
+
+def _whole(values: pd.Series, path: Path, column: str) -> pd.Series:
+    numbers = pd.to_numeric(values, errors="coerce")
+    wrong = ~(numbers == numbers.round()) | numbers.isin([float("inf"), -float("inf")])
+    if wrong.any():
+        at = int(wrong.to_numpy().argmax())
+        raise DataError(f"{path}, row {at}: {column} is {values.iloc[at]!r}, not a whole number.")
+    return numbers.astype("int64")
+
+
+# ---- wandb
+
+
+def _ending(record: Any) -> str | None:
+    """done, diverged, ... where the run says so; None: its final value decides."""
+    said = record.summary.get("status")
+    if said in ENDED or said in ("preempted", "running", "pending"):
+        return str(said)
+    if record.state == "finished":
+        return None
+    return "running" if record.state in ("running", "pending") else "failed"
+
+
+def _arm_of(record: Any, config: Mapping[str, Any], key: str | None) -> str:
+    if key in ("group", "job_type", "name"):
+        value = getattr(record, str(key))
+    elif key is not None:
+        value = config.get(key)
+    else:
+        value = config.get("arm") or record.job_type or record.group or _SEED.sub("", record.name)
+    if value in (None, ""):
+        raise DataError(
+            f"wandb run {record.id} has no {key or 'arm'!r} to tell its arm by. Name a key of its "
+            f"configuration with arm=: {_some(config)}; or group, job_type, name."
+        )
+    return str(value)
+
+
+def _seed_of(record: Any, config: Mapping[str, Any], key: str | None) -> int:
+    if key is None:
+        named = [k for k in config if k.rpartition(".")[2].lower() in ("seed", "random_seed")]
+        key = "seed" if "seed" in config else named[0] if len(named) == 1 else None
+    value = config.get(key) if key is not None else None
+    if value is None and key is None and (found := _SEED.search(record.name)):
+        value = found[1]
+    try:
+        return int(str(value))
+    except ValueError:
+        raise DataError(
+            f"wandb run {record.id}: {key or 'its seed'} is {value!r}, not a whole number. Name "
+            f"the key of its configuration that holds the seed with seed=: {_some(config)}."
+        ) from None
+
+
+def _some(config: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(config)[:20]) or "it has none"
+
+
+def _step_column(rows: pd.DataFrame, given: str | None, id: str) -> str:
+    for column in [given] if given else ["step", "trainer/global_step", "global_step", "_step"]:
+        if column in rows and pd.api.types.is_numeric_dtype(rows[column]):
+            return str(column)
+    raise DataError(f"wandb run {id} has no column of steps {given or ''}. Name one with step=.")
+
+
+def _refuse_twins(entries: Iterable[Mapping[str, Any]], source: str) -> None:
+    seen: dict[tuple[str, int], str] = {}
+    for e in entries:
+        key = (e["arm"], e["seed"])
+        if key in seen:
+            raise DataError(
+                f"{source}: the wandb runs {seen[key]} and {e['record'].id} are both arm {key[0]}, "
+                f"seed {key[1]}. Tell them apart with arm= or seed=, or leave one out: filters=."
+            )
+        seen[key] = e["record"].id

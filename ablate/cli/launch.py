@@ -31,6 +31,7 @@ EXAMPLES = """\
   ablate launch sweep=hello cluster.workers=4     so many trials at once
   ablate launch sweep=hello study=hello-2 sweep.seeds=6
   ablate launch sweep=hello --retry-failed
+  ablate launch sweep=hello cluster=slurm site=mine resources=gpu --dry-run
 """
 
 
@@ -43,6 +44,12 @@ def main(argv: Sequence[str]) -> int:
     plan = plan_sweep(options.overrides)
     _refuse_force(plan)
     again = ("failed", "cancelled") if options.retry_failed else ()
+    if plan.trials[0].config["cluster"]["name"] == "slurm":
+        from ablate.launch.slurm.launch import launch_plan
+
+        command = shlex.join(["ablate", "launch", *options.overrides])
+        launch_plan(plan, command=command, again=again, dry_run=options.dry_run, hold=options.hold)
+        return 0
     if options.dry_run:
         _show_dry_run(plan, study_of(plan), again)
         return 0
@@ -59,6 +66,10 @@ def _run(plan: Plan, again: Sequence[str], command: str) -> tuple[StudyDir, str 
     from ablate.launch.preflight import check_data
 
     config = plan.trials[0].config
+    if config["cluster"]["name"] == "debug":
+        from ablate.launch.slurm.launch import debug_plan
+
+        return debug_plan(plan, command=command, again=again), None
     known = study_of(plan)
     if known.exists():
         study = freeze(plan)  # refuses another plan at once
@@ -147,5 +158,6 @@ def _parser() -> Parser:
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and write nothing"
     )
+    parser.add_argument("--hold", action="store_true", help="slurm: submit the jobs held")
     parser.add_argument("--retry-failed", action="store_true", help="run failed trials again")
     return parser

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["Bar", "Lines", "duration", "progress_of_trial"]
+__all__ = ["Bar", "Counted", "Lines", "duration", "progress_of_trial"]
 
 LINES = 10
 """Plain lines that a trial prints."""
@@ -76,6 +76,37 @@ class Bar:
         if now - self._drawn > 0.1 or "val/loss" in row:
             self._drawn = now
             self._progress.update(self._task, completed=row["step"], metrics=metrics(row))
+
+
+class Counted:
+    """So many of so many: a bar on a terminal, else a plain line for each; on standard error."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._progress: Any = None
+
+    def __enter__(self) -> Counted:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                       TextColumn("{task.fields[said]}", markup=False))  # fmt: skip
+            self._progress = Progress(*columns, console=Console(stderr=True))
+            self._task = self._progress.add_task(self.what, total=self.total, said="")
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def advance(self, said: str) -> None:
+        self.done += 1
+        if self._progress is not None:
+            self._progress.update(self._task, completed=self.done, said=said)
+        else:
+            print(f"{self.done}/{self.total}  {said}", file=sys.stderr, flush=True)
 
 
 def metrics(row: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 from ablate.errors import AblateError, TrialEndedError, TrialHeldError
 from ablate.launch.job import FencedOffError, run_job
+from ablate.launch.stop import SIGNALS
 from ablate.rundir import TrialDir
 
 __all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
@@ -53,8 +54,8 @@ class Server:
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self.stop())
-        signal.signal(signal.SIGINT, lambda *_: self.stop())
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: self.stop())
 
     def reply(self, **event: Any) -> None:
         try:
@@ -173,7 +174,7 @@ def _count_gpus() -> int:
 
 def _become_child(close: int) -> None:
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGCHLD, *SIGNALS):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.close(close)

@@ -16,7 +16,10 @@ from typing import Any, Protocol
 
 from ablate.config.fingerprint import fingerprint
 from ablate.errors import StudyError
+from ablate.launch import admission
 from ablate.launch.outcome import classify, reason_of
+from ablate.launch.ranks import agree, check, rank_of
+from ablate.launch.slurm.identity import this_job
 from ablate.launch.stitch import stitch
 from ablate.launch.stop import Stop
 from ablate.rundir import Attempt, State, TrialDir, write_json
@@ -62,7 +65,7 @@ def run_job(
     Args:
         trial: written by `TrialDir.create`.
         again: ended statuses that are to be run again, such as "failed".
-        job_id: the scheduler's number.
+        job_id: the scheduler's number; None: as the environment says.
         parent: a process whose death stops the trial.
         own_streams: whether standard output and error go to the attempt's log from now on
             (a worker's), or stay as they are.
@@ -70,20 +73,28 @@ def run_job(
         run: in place of `ablate.train.run_trial`, for tests.
 
     Returns:
-        The state as it was left: done, diverged, failed or preempted.
+        The state as it was left: done, diverged, failed, cancelled or preempted.
 
     Raises:
         TrialHeldError, TrialEndedError: where there is nothing for us to run.
         FencedOffError: where a newer attempt took over; nothing was written outside our folder.
     """
-    stop = Stop(parent)
+    check(rank_of())
+    slurm = this_job()
+    stop = Stop(parent, patient=slurm is not None)
     with stop.listening():
-        attempt = trial.acquire(again=again, job_id=job_id)
+        attempt = trial.acquire(
+            again=again,
+            job_id=job_id or (slurm and slurm.job_id),
+            **(slurm.record() if slurm else {}),
+        )
         tracking, status = Tracking(attempt), "fenced_off"
         with logged(attempt, own_streams):
             try:
                 with Heartbeat(attempt) as heart:
-                    end = _outcome(attempt, heart, stop, tracking, on_row, run)
+                    end = admission.refusal(attempt)
+                    if end is None:
+                        end = _outcome(attempt, heart, stop, tracking, on_row, run)
                 stop.finishing = True
                 state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
                 if not attempt.release(state):
@@ -108,7 +119,7 @@ def _outcome(
         stop.stepping = True
         if heart.fenced_off:
             raise FencedOffError
-        return stop.asked()
+        return agree("cancelled" if heart.cancelled else stop.asked())
 
     def see(row: dict[str, Any]) -> None:
         heart.step = row["step"]
@@ -123,6 +134,8 @@ def _outcome(
         stop.finishing = True
         if not attempt.is_current():
             raise FencedOffError
+        if result.status != "done" and heart.cancelled:
+            return _ended("cancelled", "cancelled", "as ablate cancel asked", result.step)
         if result.status != "done":
             return _ended("preempted", "preempted", result.reason, result.step)
         stitch(attempt.trial)
@@ -143,6 +156,9 @@ def _outcome(
             if attempt.is_current():
                 stitch(attempt.trial)
         status = "diverged" if outcome == "diverged" else "failed"
+        if outcome == "node" and this_job() is not None:
+            status = "preempted"  # SLURM starts it again, within the budget of `admission`
+        admission.note(attempt, outcome, error)
         return _ended(status, outcome, reason_of(error), getattr(error, "step", None))
 
 
@@ -181,7 +197,7 @@ class Heartbeat:
         self.state = attempt.trial.state()
         newest = attempt.trial.latest_row()
         self.step = int(newest["step"]) if newest else 0
-        self.fenced_off = False
+        self.fenced_off = self.cancelled = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -202,6 +218,7 @@ class Heartbeat:
                     self.fenced_off = True
                     return
                 self.attempt.heartbeat()
+                self.cancelled = self.cancelled or self.attempt.trial.cancel_asked()
                 self.attempt.release(self.state.replace(step=self.step, heartbeat=time.time()))
 
 

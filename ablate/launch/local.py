@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from ablate.launch.forks import CRASHED, HELD
 from ablate.launch.pool import Ended, Pool
+from ablate.launch.slurm.identity import this_job
 from ablate.launch.stop import Stop
 from ablate.rundir import ENDED, State, TrialDir
 
@@ -77,6 +79,8 @@ def run_missing(
     gpus: Sequence[int] = (),
     again: Collection[str] = (),
     watcher: Watcher | None = None,
+    patience: float = math.inf,
+    more: Callable[[], Sequence[TrialDir]] = list,
 ) -> str | None:
     """Runs every trial that has not ended; a failing one never stops the others.
 
@@ -89,13 +93,16 @@ def run_missing(
         gpus: shared out one a worker.
         again: ended statuses that are run once more.
         watcher: shows it.
+        patience: seconds that trials which another launch runs are waited for with nothing to do.
+        more: asked for further trials when a worker has none.
 
     Returns:
         Why it was stopped before the end, or None.
     """
     watcher = watcher or Quiet()
     study = Study(queue=deque(t for t in trials if _to_do(t.live_state(), again)))
-    stop, looked, shown_waiting = Stop(), 0.0, False
+    stop, looked, shown_waiting = Stop(patient=this_job() is not None), 0.0, False
+    busy = time.monotonic()
     stop.stepping = True
     with stop.listening():
         try:
@@ -106,6 +113,12 @@ def run_missing(
                     pool.stop()
                 while study.queue and len(pool.running) < workers and not study.stopped:
                     _start(study, pool, gpus, again, watcher)
+                    if not study.queue and len(pool.running) < workers:
+                        study.queue.extend(more())
+                if pool.running:
+                    busy = time.monotonic()
+                elif time.monotonic() - busy > patience:
+                    break
                 for end in pool.wait(0.2):
                     _take(study, pool, end, watcher)
                 if study.elsewhere and time.monotonic() - looked > LOOK_SECONDS:

@@ -27,15 +27,20 @@ class Stop:
     """Set by a signal, or by the death of the parent process.
 
     Before the first step there is nothing to save, so a signal interrupts at once.
+
+    Args:
+        parent: its death is a wish to stop.
+        patient: whether further signals are echoes, however late: SLURM warns, and warns again,
+            and then it kills.
     """
 
-    def __init__(self, parent: int | None = None) -> None:
+    def __init__(self, parent: int | None = None, patient: bool = False) -> None:
         self.reason: str | None = None
         self.stepping = False
         """Whether training has reached its steps."""
         self.finishing = False
         """Whether training is over: the record is being written, which nothing interrupts."""
-        self._parent = parent
+        self._parent, self._patient = parent, patient
         self._first: float | None = None
 
     def asked(self) -> str | None:
@@ -60,7 +65,8 @@ class Stop:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
-        again = self._first is not None and now - self._first > ECHO_SECONDS
+        late = self._first is not None and now - self._first > ECHO_SECONDS
+        again = late and not self._patient
         self._first = now if self._first is None else self._first
         if not self.finishing and (again or not self.stepping):
             raise KeyboardInterrupt

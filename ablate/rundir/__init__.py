@@ -22,6 +22,7 @@ an older attempt that wakes up can only write into its own folder. Reading needs
 nor pandas.
 """
 
+from ablate.rundir import incidents, names
 from ablate.rundir.attempt import Attempt
 from ablate.rundir.files import append_line, read_json, read_jsonl, write_atomic, write_json
 from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
@@ -43,7 +44,9 @@ __all__ = [
     "TrialDir",
     "append_line",
     "find_study",
+    "incidents",
     "list_studies",
+    "names",
     "read_json",
     "read_jsonl",
     "write_atomic",

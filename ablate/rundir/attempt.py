@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import socket
@@ -39,12 +40,15 @@ class Attempt:
     def checkpoints_path(self) -> Path:
         return self.path / names.CHECKPOINTS
 
-    def start(self, job_id: str | None = None) -> None:
+    def start(self, job_id: str | None = None, **job: Any) -> None:
+        """Writes who runs it; `job` is what the scheduler calls it: restart, node, step, ..."""
         pid = os.getpid()
         record = {
+            **job,
             "host": socket.gethostname(),
+            "machine": _machine(),
             "pid": pid,
-            "process_started": _process_started(pid),
+            "process_started": process_started(pid),
             "job_id": job_id,
             "time": time.time(),
             "resumed": None,
@@ -74,33 +78,71 @@ class Attempt:
         (self.path / names.LEASE).touch()
 
     def is_current(self) -> bool:
-        """Whether it was neither fenced off by a newer attempt nor set aside."""
-        newer = self.path.parent / str(self.number + 1)
-        return self.path.exists() and not newer.exists()
+        """Whether it was neither fenced off by a newer attempt nor set aside.
+
+        The folder is listed: over NFS that asks the server, where a look at one name that was not
+        there before may be answered from a cache.
+        """
+        try:
+            numbers = [int(name) for name in os.listdir(self.path.parent) if name.isdigit()]
+        except FileNotFoundError:
+            return False
+        return max(numbers, default=0) == self.number
 
     def own_state(self) -> State | None:
         """How this attempt ended; None while it runs, or where it was killed."""
         path = self.path / names.STATE
         return State.from_dict(read_json(path)) if path.exists() else None
 
-    def is_alive(self) -> bool:
+    def is_alive(self, now: float | None = None) -> bool:
         """Whether it has not ended and its process lives.
 
-        That is asked of this machine where it ran here, else of the lease's age.
+        That is asked of this machine where it ran here, else of the lease's age. A process that
+        is stopped (SIGSTOP, a suspended job) does not renew its lease, and loses it.
+
+        Args:
+            now: the file server's time, where clocks may differ; else this machine's.
         """
         if self.own_state() is not None:
             return False
         record = self.record()
-        if record.get("host") == socket.gethostname() and record.get("pid"):
-            started = _process_started(record["pid"])
-            if started is not None or record.get("process_started") is not None:
-                return started is not None and started == record.get("process_started")
-        lease = self.path / names.LEASE
+        same = record.get("host") == socket.gethostname() and record.get("machine") == _machine()
+        if same and record.get("pid"):
+            started = process_started(record["pid"])
+            known = started is not None or record.get("process_started") is not None
+            if known and started != record.get("process_started"):
+                return False
+            if known and not _is_stopped(record["pid"]):
+                return True
+        return self.lease_age(now) < names.LEASE_SECONDS
+
+    def lease_age(self, now: float | None = None) -> float:
+        """Seconds since the lease was renewed; infinite where there is none."""
         try:
-            touched = (lease if lease.exists() else self.path).stat().st_mtime
+            # Opened, not looked at: over NFS that asks the server for the time of change.
+            with open(self.path / names.LEASE, "rb") as file:
+                touched = os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
-            return False
-        return time.time() - touched < names.LEASE_SECONDS
+            try:
+                touched = self.path.stat().st_mtime
+            except FileNotFoundError:
+                return float("inf")
+        return (time.time() if now is None else now) - touched
+
+    def precedes(self, job_id: str | None, restart: int) -> bool:
+        """Whether it is an earlier incarnation of a job that the scheduler has started again.
+
+        The scheduler holds it for dead; where it is not (only the node's daemon died), a newer
+        attempt fences it off.
+        """
+        record = self.record()
+        same = job_id is not None and record.get("job_id") == job_id
+        return same and int(record.get("restart") or 0) < restart
+
+    def conclude(self, state: State) -> None:
+        """Writes how it ended on its behalf, where its process died without a word."""
+        if self.own_state() is None:
+            write_json(self.path / names.STATE, state.replace(attempt=self.number).to_dict())
 
     def release(self, state: State) -> bool:
         """Writes the trial's final or interim state, unless a newer attempt has taken over."""
@@ -166,14 +208,35 @@ class Attempt:
                 shutil.rmtree(self.checkpoint_path(step), ignore_errors=True)
 
 
-def _process_started(pid: int) -> str | None:
+def process_started(pid: int) -> str | None:
     """When process `pid` of this machine started (clock ticks since boot), None if it is gone.
 
     The start time tells a process from a later one that got the same number.
     """
+    fields = _stat(pid)
+    return None if fields is None or fields[0] == "Z" else fields[19]
+
+
+def _is_stopped(pid: int) -> bool:
+    fields = _stat(pid)
+    return fields is not None and fields[0] in "Tt"
+
+
+def _stat(pid: int) -> list[str] | None:
+    """State, parent, ...: the fields of /proc/<pid>/stat after the name."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[19]
+
+
+@functools.cache
+def _machine() -> str | None:
+    """Tells machines and containers with one host name apart: process numbers mean something
+    within one of them only.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ __all__ = [
     "last_row",
     "read_json",
     "read_jsonl",
+    "time_of",
     "write_atomic",
     "write_json",
 ]
@@ -95,6 +97,21 @@ def last_row(path: Path, window: int = 65536) -> dict[str, Any] | None:
         if isinstance(row, dict):
             return row
     return None
+
+
+def time_of(folder: Path) -> float:
+    """The time by the clock that dates the files in `folder`: over NFS, the server's."""
+    probe = folder / f".clock.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    try:
+        with open(probe, "wb") as file:
+            file.write(b".")
+            file.flush()
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return time.time()
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def fsync_dir(path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any
 
 from ablate.errors import StudyError
 from ablate.rundir import names
+from ablate.rundir.attempt import process_started
 from ablate.rundir.files import read_json, write_json
 from ablate.rundir.submission import Submission, add_submission, read_submissions
 from ablate.rundir.trial import TrialDir
@@ -53,11 +56,22 @@ class StudyDir:
         return manifest
 
     @contextlib.contextmanager
-    def lock(self, timeout: float = 2 * names.LOCK_SECONDS) -> Iterator[None]:
+    def lock(
+        self,
+        timeout: float | None = None,
+        *,
+        name: str = ".manifest.lock",
+        stale: float = names.LOCK_SECONDS,
+    ) -> Iterator[None]:
         """Serialises writers of the manifest (O_EXCL, which NFS honours); a dead owner's lock
         expires.
+
+        Args:
+            timeout: seconds to wait for it; None: twice `stale`.
+            name: another lock of the study.
+            stale: seconds after which an owner on another machine counts as dead.
         """
-        path = self.path / ".manifest.lock"
+        path, timeout = self.path / name, 2 * stale if timeout is None else timeout
         self.path.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + timeout
         while True:
@@ -65,7 +79,7 @@ class StudyDir:
                 fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                 break
             except FileExistsError:
-                if _remove_stale(path, names.LOCK_SECONDS):
+                if _remove_stale(path, stale):
                     continue
                 if time.monotonic() > deadline:
                     raise StudyError(
@@ -73,7 +87,8 @@ class StudyDir:
                     ) from None
                 time.sleep(0.02)
         try:
-            os.write(fd, str(os.getpid()).encode())
+            owner = [socket.gethostname(), os.getpid(), process_started(os.getpid())]
+            os.write(fd, json.dumps(owner).encode())
             os.close(fd)
             yield
         finally:
@@ -105,12 +120,12 @@ class StudyDir:
 def _remove_stale(path: Path, age: float) -> bool:
     """Removes a lock that a dead owner left; True if it is worth trying again at once."""
     try:
-        if time.time() - path.stat().st_mtime <= age:
+        if time.time() - path.stat().st_mtime <= age and not _is_dead(path):
             return False
         # Renaming first: of several waiters only one gets this file ...
         aside = path.with_name(f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
         os.rename(path, aside)
-        if time.time() - aside.stat().st_mtime <= age:
+        if time.time() - aside.stat().st_mtime <= age and not _is_dead(aside):
             # ... and this one is the lock that a quicker waiter has made meanwhile: put it back.
             with contextlib.suppress(FileExistsError):
                 os.link(aside, path)
@@ -118,6 +133,15 @@ def _remove_stale(path: Path, age: float) -> bool:
     except FileNotFoundError:
         pass
     return True
+
+
+def _is_dead(lock: Path) -> bool:
+    """Whether the owner of a lock was a process of this machine that is gone."""
+    try:
+        host, pid, started = json.loads(lock.read_text())
+    except (ValueError, TypeError):
+        return False  # half written, or an older version's
+    return host == socket.gethostname() and bool(started) and process_started(pid) != started
 
 
 def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:

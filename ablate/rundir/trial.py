@@ -18,6 +18,7 @@ from ablate.rundir.files import (
     last_row,
     read_json,
     read_jsonl,
+    time_of,
     write_atomic,
     write_json,
 )
@@ -44,6 +45,19 @@ class TrialDir:
     @property
     def summary_path(self) -> Path:
         return self.path / names.SUMMARY
+
+    @property
+    def cancel_path(self) -> Path:
+        """While this file is there, the trial is to end as cancelled."""
+        return self.path / names.CANCEL
+
+    def cancel_asked(self) -> bool:
+        """Asked of the folder: over NFS a look at a name that was not there may be cached."""
+        return names.CANCEL in os.listdir(self.path)
+
+    @property
+    def study_path(self) -> Path:
+        return self.path.parents[1]
 
     # ---- configuration
 
@@ -125,11 +139,14 @@ class TrialDir:
         attempts = self.attempts()
         return attempts[-1] if attempts else None
 
-    def acquire(self, *, job_id: str | None = None, again: Collection[str] = ()) -> Attempt:
+    def acquire(
+        self, *, job_id: str | None = None, again: Collection[str] = (), **job: Any
+    ) -> Attempt:
         """Takes the trial's lease as the next attempt; `mkdir` decides between two who try at once.
 
         Args:
             job_id: the scheduler's number, if any.
+            job: what else attempt.json keeps of the scheduler's: restart, node, step, ...
             again: ended statuses (such as "failed") that are to be run again.
 
         Raises:
@@ -139,7 +156,11 @@ class TrialDir:
         # The order matters: an attempt that was not alive can end no more, so a state read after
         # that is final; and nobody can have become attempt `number` unless the `mkdir` fails.
         newest = self.newest_attempt()
-        alive = newest is not None and newest.is_alive()
+        alive = (
+            newest is not None
+            and not newest.precedes(job_id, int(job.get("restart") or 0))
+            and newest.is_alive(time_of(self.path))
+        )
         state = self._state_with(newest)
         if state.status in ENDED and state.status not in again:
             raise TrialEndedError(f"Trial {self.id} has ended: {state.status}.")
@@ -159,14 +180,14 @@ class TrialDir:
                 f"Trial {self.id} was just taken by another process as attempt {number}."
             ) from None
         now = time.time()
-        attempt.start(job_id)
+        attempt.start(job_id, **job)
         attempt.release(
             state.replace(
                 status="running",
                 outcome=None,
                 reason=None,
                 job_id=job_id,
-                host=socket.gethostname(),
+                host=job.get("node") or socket.gethostname(),
                 pid=os.getpid(),
                 heartbeat=now,
                 started=state.started or now,

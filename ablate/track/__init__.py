@@ -4,18 +4,28 @@ A tracker that cannot start, hangs or refuses is noted in the trial's log, and t
 
     wandb_mirror.py   starts and ends the mirror process of a trial
     mirror.py         that process: reads the local files, writes one wandb run
-    facts.py          id, group, tags and configuration of that run
+    sync.py           a whole study at any later time (`ablate sync`)
+    offline.py        offline runs: rebuilt whole, and read back
+    remote.py         what a server holds: every row, never a sample
+    workspace.py      a saved view that compares the arms
+    facts.py          id, group, tags and configuration of a run, and its digest
+    client.py         wandb's client: quiet, bounded in time, its errors in one paragraph
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ablate.rundir import Attempt
 
-__all__ = ["Tracker", "Tracking"]
+if TYPE_CHECKING:
+    from ablate.track.offline import read_offline, read_offline_runs
+    from ablate.track.remote import read_project
+
+__all__ = ["Tracker", "Tracking", "read_offline", "read_offline_runs", "read_project"]
 
 log = logging.getLogger(__name__)
 
@@ -67,3 +77,13 @@ def make_tracker(name: str) -> Tracker:
 
         return WandbMirror()
     return Local()
+
+
+_LAZY = {"read_offline": "offline", "read_offline_runs": "offline", "read_project": "remote"}
+
+
+def __getattr__(name: str) -> Any:
+    """The readers, imported when they are wanted: a trial's process needs none of them."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,16 +1,16 @@
 """Mirrors one attempt to wandb, in a process of its own (arguments: TRIAL N MODE STATUS).
 
 Online it follows metrics.jsonl until its standard input says how the trial ended (or breaks off:
-the trial was killed), and resumes the same run at every attempt. Offline, or where the server
-cannot be reached, it writes one run from the whole stitched record.
+the trial was killed), and resumes the same run at every attempt. Offline, or where the server was
+never reached, it writes one run from the whole stitched record.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -19,40 +19,40 @@ from typing import Any
 
 from ablate.rundir import ENDED, Attempt, TrialDir
 from ablate.rundir.names import METRICS
-from ablate.track.facts import facts_of
+from ablate.track.client import CONNECTED, end_run, mark_online, only_writer, start_run
+from ablate.track.facts import facts_of, summary_of
+from ablate.track.offline import rebuild
 
-__all__ = ["follow", "rebuild"]
+__all__ = ["follow"]
 
-INIT_SECONDS, FINISH_SECONDS, POLL_SECONDS = 20.0, 6.0, 0.5
-
-
-def rebuild(trial: TrialDir, status: str) -> None:
-    """One offline run with the stitched record; an earlier one of this trial is replaced."""
-    for old in (trial.path / "wandb").glob(f"offline-run-*-{facts_of(trial).id}"):
-        shutil.rmtree(old)
-    run = _init(trial, "offline")
-    for row in trial.stitched():
-        run.log(row, step=row["step"])
-    _finish(run, trial, status)
+POLL_SECONDS = 0.5
+EARLIER_SECONDS = 60.0
+"""An earlier attempt's mirror that is still sending is waited for."""
 
 
 def follow(attempt: Attempt) -> None:
     """Sends what earlier attempts recorded, as far as wandb lacks it, then what this one writes."""
     trial = attempt.trial
-    run = _init(trial, "online")
+    facts = facts_of(trial)
+    run = start_run(facts, mode="online", folder=trial.path)
+    mark_online(trial, run)
+    say(f"{CONNECTED}{run.url}")
     sent = max(0, run.starting_step - 1)
     for row in trial.stitched():
         if row["step"] > sent:
-            run.log(row, step=row["step"])
+            run.log(row, step=row["step"], commit=True)
             sent = row["step"]
     tail, status = Tail(attempt.path / METRICS), None
     while status is None:
         status = _status_on_stdin()
         for row in tail.rows():
             if row["step"] > sent:
-                run.log(row, step=row["step"])
+                run.log(row, step=row["step"], commit=True)
                 sent = row["step"]
-    _finish(run, trial, status)
+    try:
+        end_run(run, summary_of(trial, status, {}), status)
+    except TimeoutError:
+        say("the server did not take everything in time; `ablate sync` sends the rest")
 
 
 class Tail:
@@ -71,9 +71,11 @@ class Tail:
         self._offset += len(complete)
         for line in complete.splitlines():
             try:
-                yield json.loads(line)
+                row = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(row, dict) and "step" in row:
+                yield row
 
 
 def _status_on_stdin() -> str | None:
@@ -83,66 +85,33 @@ def _status_on_stdin() -> str | None:
     return os.read(0, 100).decode().strip() or "preempted"
 
 
-def _init(trial: TrialDir, mode: str) -> Any:
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    import wandb
-
-    facts, track = facts_of(trial), trial.config()["track"]
-    settings = wandb.Settings(
-        console="off",
-        silent=True,
-        disable_code=True,
-        disable_git=True,
-        x_disable_meta=True,
-        x_disable_stats=True,
-        x_save_requirements=False,
-        init_timeout=INIT_SECONDS,
-        finish_timeout=FINISH_SECONDS,  # without it a dead server holds finish() for ever
-    )
-    run = wandb.init(
-        project=track["project"],
-        entity=track["entity"],
-        id=facts.id,
-        name=facts.name,
-        group=facts.group,
-        job_type=facts.arm[:64],
-        tags=facts.tags,
-        config=facts.config,
-        dir=str(trial.path),
-        mode="online" if mode == "online" else "offline",
-        resume="allow" if mode == "online" else None,
-        settings=settings,
-    )
-    run.define_metric("tokens")
-    run.define_metric("*", step_metric="tokens")
-    return run
-
-
-def _finish(run: Any, trial: TrialDir, status: str) -> None:
-    summary = trial.summary() or {}
-    run.summary.update({**summary, "status": status})
-    if status == "preempted":
-        run.mark_preempting()
-    run.finish(exit_code=0 if status == "done" else 1)
+def say(text: str) -> None:
+    """To wandb.log."""
+    print(text, flush=True)  # noqa: T201
 
 
 def main(argv: list[str]) -> None:
+    with contextlib.suppress(OSError):
+        os.nice(10)  # the training comes first
     attempt = Attempt(TrialDir(Path(argv[0])), int(argv[1]))
-    if argv[2] == "offline":
-        rebuild(attempt.trial, argv[3])
-        return
-    try:
-        follow(attempt)
-    except Exception as error:
-        print(f"wandb cannot be reached ({error}); `wandb sync` can send the run later")  # noqa: T201
-        status = None
-        while status is None:
-            status = _status_on_stdin()
+    trial, mode, status = attempt.trial, argv[2], argv[3] or None
+    with only_writer(trial, wait=EARLIER_SECONDS) as alone:
+        if not alone:
+            say("another process mirrors this trial; `ablate sync` sends what it leaves")
+            return
+        if mode == "online":
+            try:
+                follow(attempt)
+                return
+            except Exception as error:
+                say(f"wandb cannot be reached ({error}); `ablate sync` can send the run later")
+                while status is None:
+                    status = _status_on_stdin()
         if status in ENDED:
-            rebuild(attempt.trial, status)
+            rebuild(trial, status)
 
 
 if __name__ == "__main__":
     began = time.monotonic()
     main(sys.argv[1:])
-    print(f"mirrored in {time.monotonic() - began:.1f} s")  # noqa: T201 (to wandb.log)
+    say(f"mirrored in {time.monotonic() - began:.1f} s")

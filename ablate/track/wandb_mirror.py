@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import netrc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from ablate.rundir import ENDED, Attempt
+from ablate.track.client import CONNECTED, choose_mode
 
-__all__ = ["WandbMirror", "choose_mode"]
+__all__ = ["WandbMirror"]
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 2.0
 """The end of a trial waits no longer than this; a mirror that needs more finishes alone."""
+START_SECONDS = 5.0
+"""A server that has not answered by then is not waited for at all."""
 
 
 class WandbMirror:
@@ -30,8 +33,10 @@ class WandbMirror:
 
     def start(self, attempt: Attempt, config: Mapping[str, Any]) -> None:
         self._attempt = attempt
-        self._mode = choose_mode(config["track"]["mode"], os.environ)
+        self._log = attempt.path / "wandb.log"
+        self._mode = choose_mode(config["track"].get("mode", "auto"), os.environ)
         self._process: subprocess.Popen[bytes] | None = None
+        self._began = time.monotonic()
         if self._mode == "online":
             self._process = self._spawn("online")
 
@@ -41,11 +46,20 @@ class WandbMirror:
             self._tell(process, status)
         elif self._mode == "offline" and status in ENDED:
             process = self._spawn("offline", status)
-        if process is not None:
+        if process is not None and self._is_worth_waiting():
             try:
                 process.wait(WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 log.info("wandb's mirror is not done yet; it goes on alone for a while.")
+
+    def _is_worth_waiting(self) -> bool:
+        """Whether the mirror may soon be done: not where the server has been silent for long."""
+        if self._mode == "offline" or time.monotonic() - self._began < START_SECONDS:
+            return True
+        try:
+            return CONNECTED in self._log.read_text(errors="replace")
+        except OSError:
+            return False
 
     def _tell(self, process: subprocess.Popen[bytes], status: str) -> None:
         """How the trial ended; the mirror ends after that."""
@@ -59,9 +73,8 @@ class WandbMirror:
             process.stdin.close()
 
     def _spawn(self, mode: str, status: str = "") -> subprocess.Popen[bytes]:
-        path = self._attempt.path / "wandb.log"
         arguments = [str(self._attempt.trial.path), str(self._attempt.number), mode, status]
-        with open(path, "ab") as output:
+        with open(self._log, "ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "ablate.track.mirror", *arguments],
                 stdin=subprocess.PIPE if mode == "online" else subprocess.DEVNULL,
@@ -73,22 +86,3 @@ class WandbMirror:
                 },
                 start_new_session=True,
             )
-
-
-def choose_mode(wanted: str, environment: Mapping[str, str]) -> str:
-    """online, offline or disabled; `auto` follows WANDB_MODE, else whether there is a key."""
-    if wanted != "auto":
-        return wanted
-    if environment.get("WANDB_MODE") in ("online", "offline", "disabled"):
-        return environment["WANDB_MODE"]
-    return "online" if environment.get("WANDB_API_KEY") or _is_logged_in() else "offline"
-
-
-def _is_logged_in() -> bool:
-    """Whether `wandb login` left a key in the netrc file."""
-    try:
-        hosts = netrc.netrc(os.environ.get("NETRC")).hosts
-    except (OSError, netrc.NetrcParseError):
-        return False
-    own = os.environ.get("WANDB_BASE_URL", "")
-    return any("wandb" in host or (own and host in own) for host in hosts)

@@ -109,7 +109,7 @@ class Box:
     def environment(self) -> dict[str, str]:
         """For processes that are to see this cluster and this checkout."""
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
-        path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
+        path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
         return {
             **outside,
             "SLURM_CONF": str(self.path / "slurm.conf"),
@@ -227,7 +227,7 @@ class Box:
 
 
 def _claim() -> tuple[Path, int]:
-    """A folder (its path is short: sockets lie in it) and a range of ports that nobody else took."""
+    """A folder (of a short path: sockets lie in it) and a range of ports that nobody else took."""
     for _ in range(1000):
         port = random.randrange(FIRST_PORT, LAST_PORT, PORTS_EACH)
         path = Path(tempfile.gettempdir()) / f"slurmbox-{port}"

@@ -20,8 +20,8 @@ from stand_in import Server
 from ablate.config.fingerprint import fingerprint, trial_id
 from ablate.launch.job import run_job
 from ablate.rundir import StudyDir, TrialDir
+from ablate.track.client import choose_mode
 from ablate.track.facts import run_id
-from ablate.track.wandb_mirror import choose_mode
 
 TRACK = {"name": "wandb", "project": "demo", "entity": None, "mode": "auto", "tags": ["mine"]}
 KEY = "local" + "0" * 35
@@ -142,17 +142,15 @@ def test_a_server_that_refuses_leaves_a_run_to_be_synced(
 
 
 def test_online_a_trial_of_several_attempts_is_one_run_with_each_step_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: Server
 ) -> None:
-    server = Server()
-    monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setenv("WANDB_BASE_URL", server.url)
     trial = make_tracked(tmp_path, signal_at=13, pause=0.1)
     assert run_job(trial, run=run).status == "preempted"
     wait_for(lambda: mirrored(trial))
     (name,) = server.runs
     assert name == run_id("hello", trial.id)
     assert server.runs[name].steps() == list(range(1, 14))
+    assert server.runs[name].state == "preempted", "neither crashed nor finished"
     assert run_job(trial, run=run).status == "done"
     wait_for(lambda: mirrored(trial))
     (run_there,) = server.runs.values()
@@ -160,7 +158,8 @@ def test_online_a_trial_of_several_attempts_is_one_run_with_each_step_once(
     assert run_there.group == "hello"
     assert {"position=rope", "norm=rms", "mine"} <= set(run_there.tags)
     assert run_there.config["train"]["value"]["steps"] == 30
-    assert run_there.config["factor"]["value"] == {"position": "rope", "norm": "rms"}
+    assert run_there.plain_config()["factor.position"] == "rope"
+    assert run_there.state == "finished"
+    assert run_there.conflicts == 0
     assert run_there.summary["val/bpb"] == trial.summary()["val/bpb"]
     assert not list((trial.path / "wandb").glob("offline-run-*"))
-    server.shutdown()

@@ -6,9 +6,10 @@ layer up).
 """
 
 from ablate.config.schema.amount import amount
+from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
-from ablate.config.schema.running import ClusterConfig, TrackConfig
+from ablate.config.schema.running import TrackConfig
 from ablate.config.schema.spikes import SpikesConfig
 from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
 from ablate.config.schema.trial import TrialConfig

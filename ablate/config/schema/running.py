@@ -1,13 +1,13 @@
-"""Where a trial runs and who watches: no part of its identity."""
+"""Who watches a trial: no part of its identity."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ablate.config.typed import check_types, require
+from ablate.config.typed import check_types
 
-__all__ = ["ClusterConfig", "TrackConfig"]
+__all__ = ["TrackConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,15 +22,3 @@ class TrackConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "track")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterConfig:
-    name: Literal["local"] = "local"
-    workers: int | None = None
-    """Trials at once; null: CPU cores // train.threads (or one a GPU)."""
-
-    def __post_init__(self) -> None:
-        check_types(self, "cluster")
-        v = self.workers
-        require(v is None or v >= 1, "cluster.workers", v, "must be at least 1, or null")

@@ -141,7 +141,7 @@ def _squeue(ids: Iterable[str]) -> dict[str, JobInfo] | None:
     if out is None:
         return None
     rows = (line.split("|") for line in out.splitlines())
-    return {r[0]: _info(r[0], *r[1:8], restarts=_int(r[8])) for r in rows if len(r) > len(SQUEUE)}
+    return {r[0]: _info(r[:8], restarts=_int(r[8])) for r in rows if len(r) > len(SQUEUE)}
 
 
 def _sacct(ids: Iterable[str]) -> dict[str, JobInfo] | None:
@@ -157,22 +157,12 @@ def _sacct(ids: Iterable[str]) -> dict[str, JobInfo] | None:
             before = found.get(row[0])
             restarts = before.restarts + 1 if before else 0
             limit = str(60 * _int(row[7])) if row[7].isdigit() else ""
-            found[row[0]] = _info(row[0], *row[1:7], limit, restarts=restarts)
+            found[row[0]] = _info([*row[:7], limit], restarts=restarts)
     return found
 
 
-def _info(
-    id: str,
-    state: str,
-    reason: str,
-    node: str,
-    exit_code: str,
-    start: str,
-    end: str,
-    limit: str,
-    *,
-    restarts: int,
-) -> JobInfo:
+def _info(row: Sequence[str], *, restarts: int) -> JobInfo:
+    id, state, reason, node, exit_code, start, end, limit = row
     return JobInfo(
         job_id=id,
         state=(state.split() or ["UNKNOWN"])[0],  # "CANCELLED by 0"

@@ -1,0 +1,102 @@
+"""The place of this process among those of one trial, and what they must agree on.
+
+SLURM starts one task a GPU and says where each stands; torchrun says the same in variables of its
+own, which are left as they are. Training is single-process today, so `check` refuses more than one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ablate.errors import ConfigError
+
+__all__ = ["Rank", "agree", "check", "rank_of"]
+
+FIRST_PORT, PORTS = 20000, 20000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    master_addr: str = "127.0.0.1"
+    master_port: int = FIRST_PORT
+
+    @property
+    def owns_record(self) -> bool:
+        """Rank 0 holds the lease and writes; the others only compute."""
+        return self.rank == 0
+
+    def variables(self) -> dict[str, str]:
+        """What torch.distributed's `env://` reads."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port),
+        }
+
+
+def rank_of(environment: Mapping[str, str] | None = None) -> Rank:
+    """From torchrun's variables where they are there, else from SLURM's; else the only one."""
+    env = os.environ if environment is None else environment
+    if "TORCHELASTIC_RUN_ID" in env or ("RANK" in env and "WORLD_SIZE" in env):
+        return Rank(
+            rank=int(env["RANK"]),
+            world_size=int(env["WORLD_SIZE"]),
+            local_rank=int(env.get("LOCAL_RANK", 0)),
+            master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
+            master_port=int(env.get("MASTER_PORT", FIRST_PORT)),
+        )
+    if "SLURM_STEP_NODELIST" not in env or int(env.get("SLURM_STEP_NUM_TASKS", 1)) == 1:
+        return Rank()
+    # The port follows from the job and its step, so every task knows it without asking.
+    number = int(env["SLURM_JOB_ID"]) * 7 + int(env.get("SLURM_STEP_ID", 0))
+    return Rank(
+        rank=int(env["SLURM_PROCID"]),
+        world_size=int(env["SLURM_STEP_NUM_TASKS"]),
+        local_rank=int(env["SLURM_LOCALID"]),
+        master_addr=first_host(env["SLURM_STEP_NODELIST"]),
+        master_port=FIRST_PORT + number % PORTS,
+    )
+
+
+def first_host(nodes: str) -> str:
+    """The first host of SLURM's list, such as `node[3-5,9]`."""
+    if "[" not in nodes and "," not in nodes:
+        return nodes
+    words = ["scontrol", "show", "hostnames", nodes]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
+    return done.stdout.split()[0]
+
+
+def check(rank: Rank) -> None:
+    """Refuses what training cannot do: copies of one trial would each train the whole of it."""
+    if rank.world_size > 1:
+        reason = "a trial trains in one process, so several would each train the whole of it"
+        raise ConfigError(
+            "WORLD_SIZE", rank.world_size, reason, "Start one task; cluster.pack shares GPUs"
+        )
+
+
+def agree(reason: str | None) -> str | None:
+    """The reason to stop that some process has, told to all of them: they stop at one step.
+
+    A collective operation, so every process calls it after the same step; without
+    torch.distributed it costs nothing and answers what it was given.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return reason
+    import torch
+
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    flag = torch.tensor([int(reason is not None)], device=device)
+    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    return (reason or "stopped with the others") if int(flag) else None

@@ -1,0 +1,78 @@
+"""After a task that did not exit with 0: a process that was killed left no word, so this gives one.
+
+    python -m ablate.launch.slurm.epilogue FOLDER CODE
+
+Run by the batch script, on the node, when srun is over. A trial that failed has said so, and
+nothing is to be done. One that was killed goes on, within its budget: the job is requeued.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ablate.launch.admission import conclude
+from ablate.launch.slurm import ending
+from ablate.launch.slurm.autopsy import cause_of_death
+from ablate.launch.slurm.identity import this_job
+from ablate.launch.slurm.task import NOT_NOW, Task
+from ablate.rundir import ENDED, StudyDir, incidents
+
+__all__ = ["main"]
+
+MEMORY_WORDS = ("exceeded memory limit", "exceeded job memory limit", "oom-kill", "oom_kill")
+
+
+def main(folder: str, code: int) -> int:
+    """The exit code of the job."""
+    from submitit.core.utils import DelayedSubmission
+
+    job = this_job()
+    assert job is not None
+    submitted = Path(folder) / f"{job.job_id}_submitted.pkl"
+    task = DelayedSubmission.load(submitted).function
+    if not isinstance(task, Task):
+        return code
+    study, killed = StudyDir(Path(task.study)), False
+    for id in task.trials:
+        trial = study.trial(id)
+        attempt = trial.newest_attempt()
+        record = attempt.record() if attempt else {}
+        mine = record.get("job_id") == job.job_id and record.get("restart") == job.restart
+        if attempt is None or not mine:
+            continue
+        own = attempt.own_state()
+        if own is not None:
+            killed = killed or (own.status == "preempted" and code != NOT_NOW)
+            continue
+        outcome, reason, blame = cause_of_death(attempt)
+        if _said_memory(Path(folder), job.job_id):
+            outcome, reason, blame = "oom", f"killed for want of memory ({job.node})", False
+        state = conclude(attempt, outcome, f"{reason}, exit code {code}")
+        if blame:
+            incidents.note_death(study.path, job.node, id, attempt.number)
+        if outcome == "oom":
+            state = state.replace(status="failed")
+        trial.write_state(state.replace(attempt=attempt.number))
+        killed = killed or state.status not in ENDED
+    never = code > 128 and all(study.trial(id).newest_attempt() is None for id in task.trials)
+    again = killed or (never and job.restart < int(task.cluster["max_retries"]))
+    if again and not incidents.held(study.path):
+        ending.requeue(job.raw_id)
+    return code
+
+
+def _said_memory(folder: Path, job_id: str) -> bool:
+    """Whether SLURM's own memory check ended the step: it says so in the task's error log."""
+    for path in folder.glob(f"{job_id}_*_log.err"):
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            text = file.read().decode(errors="replace").lower()
+        if any(words in text for words in MEMORY_WORDS):
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,83 @@
+"""The job that goes on without a client: it submits what was held back, and what was lost."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.config.schema import ClusterConfig
+from ablate.launch.slurm.scheduler import Scheduler
+from ablate.rundir import ENDED, StudyDir, incidents
+
+__all__ = ["Feed"]
+
+log = logging.getLogger("ablate")
+
+
+@dataclass(kw_only=True)
+class Feed:
+    """Pickled by submitit; called on a node when the arrays before it are over."""
+
+    study: str
+    clusters: dict[str, dict[str, Any]]
+    """Trial id -> what it asks for."""
+    common: dict[str, Any]
+    again: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    """Trials that were never submitted."""
+    heals: int = 0
+    """Rounds without anything to feed and without progress."""
+    reached: int = 0
+    """Steps of all trials together, when the last round began."""
+
+    def __call__(self) -> str:
+        from ablate.launch.slurm.submit import describe, submit_more
+
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        study = StudyDir(Path(self.study))
+        with study.lock(name=".submit.lock", stale=180.0):
+            if incidents.held(study.path):
+                return "the study is held back"
+            scheduler = Scheduler()
+            open_ = self._open(study, scheduler)
+            reached = sum(study.trial(id).live_state().step for id in self.clusters)
+            heals = 0 if self.waiting or reached > self.reached else self.heals + 1
+            most = max((c["max_retries"] for c in self.clusters.values()), default=0)
+            if not open_ or heals > most:
+                return f"{len(open_)} trials are left"
+            clusters = {id: ClusterConfig(**self.clusters[id]) for id in open_}
+            request = describe(
+                study,
+                [study.trial(id) for id in open_],
+                next(iter(clusters.values())),
+                clusters=clusters,
+                again=self.again,
+                scheduler=scheduler,
+            )
+            again = self.again if self.waiting else ()
+            made = submit_more(
+                study, request, self.common, again=again, heals=heals, reached=reached
+            )
+            return ", ".join(f"{s.kind} {s.job_id}" for s in made) or "nothing to submit"
+
+    def _open(self, study: StudyDir, scheduler: Scheduler) -> list[str]:
+        """What has neither ended nor been taken out of the queue by hand."""
+        jobs = {t: j for s in study.submissions() for t, j in s.jobs_of_trials().items()}
+        known = scheduler.jobs(set(jobs.values()))
+        found = []
+        for id in self.clusters:
+            status = study.trial(id).live_state().status
+            info = known.get(jobs.get(id, ""))
+            by_hand = info is not None and info.state == "CANCELLED" and status == "pending"
+            ended = status in ENDED and not (id in self.waiting and status in self.again)
+            if not ended and not by_hand and not study.trial(id).cancel_asked():
+                found.append(id)
+        return found
+
+    def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+        """For a signal: the same again; it is done twice as well as once."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)

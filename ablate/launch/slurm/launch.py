@@ -1,0 +1,89 @@
+"""`ablate launch ... cluster=slurm` (and `cluster=debug`): from a plan to jobs in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ablate.config.schema import ClusterConfig
+from ablate.launch.freeze import freeze, study_of
+from ablate.launch.preflight import check_data
+from ablate.launch.slurm.request import check_slurm
+from ablate.launch.slurm.submit import describe, submit
+from ablate.plan import Plan
+from ablate.rundir import ENDED, StudyDir, Submission, incidents
+
+__all__ = ["debug_plan", "launch_plan"]
+
+
+def launch_plan(
+    plan: Plan,
+    *,
+    command: str,
+    again: Sequence[str] = (),
+    dry_run: bool = False,
+    hold: bool = False,
+    say: Callable[[str], None] = print,
+) -> list[Submission]:
+    """Shows the request, freezes the study, submits what is missing, and returns at once.
+
+    Args:
+        plan: what is to be run.
+        command: that asked for it.
+        again: ended statuses that are run once more.
+        dry_run: show the request only; nothing is written.
+        hold: submit held jobs.
+        say: prints a paragraph.
+
+    Raises:
+        AblateError: before anything is submitted.
+    """
+    check_slurm()
+    study = study_of(plan)
+    clusters = {t.id: ClusterConfig(**t.config["cluster"]) for t in plan.trials}
+    trials = [study.trial(t.id) for t in plan.trials]
+    common = next(iter(clusters.values()))
+    request = describe(study, trials, common, clusters=clusters, again=again)
+    held = incidents.held(study.path)
+    if held is not None:
+        n = len(held["trials"])
+        say(f"{n} trials failed in the same way and held the rest back: {held['reason']}")
+        say("This launch runs them with the code as it is now.")
+    say(request.text() if request.classes else "Nothing is missing.")
+    if dry_run or not request.classes:
+        return []
+    checked = []
+    for arm in plan.arms:
+        if arm.config["data"] not in checked:
+            checked.append(arm.config["data"])
+            check_data(arm.config, progress=True)  # a node may have no network
+    freeze(plan, command)
+    if held is not None:
+        # What failed as the canary failed for the code that has changed since.
+        again = tuple({*again, "failed"})
+    made = submit(study, trials, common, command=command, hold=hold, clusters=clusters, again=again)
+    arrays = [s for s in made if s.kind == "trials"]
+    waiting = sum(len(s.held_back) for s in made)
+    say(
+        f"Submitted {sum(len(s.tasks) for s in arrays)} tasks as "
+        f"{', '.join(s.job_id for s in arrays) or 'nothing'}"
+        + (f"; {waiting} trials wait for the feeder" if waiting else "")
+        + f". Follow them: ablate status {study.name}"
+    )
+    return made
+
+
+def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyDir:
+    """Runs what is missing in this process, one after the other: breakpoints work, and an
+    exception ends it.
+    """
+    import submitit
+
+    from ablate.launch.job import run_job
+
+    study = freeze(plan, command)
+    executor = submitit.DebugExecutor(study.path / "submitit" / "debug")
+    for trial in study.trials():
+        state = trial.live_state()
+        if state.status not in ENDED or state.status in again:
+            executor.submit(run_job, trial, again=again).result()
+    return study

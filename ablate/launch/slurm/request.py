@@ -1,0 +1,141 @@
+"""What a launch is about to ask of SLURM: trials by what they need, and the sum of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ablate.config.schema import ClusterConfig
+from ablate.errors import ConfigError, StudyError
+
+__all__ = ["Request", "ResourceClass", "check_cluster", "describe"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceClass:
+    """Trials that ask for the same; one array (or several, where arrays are limited)."""
+
+    cluster: ClusterConfig
+    trials: list[str]
+
+    @property
+    def tasks(self) -> list[list[str]]:
+        """Trials of each task of the array."""
+        k = self.cluster.pack
+        return [self.trials[i : i + k] for i in range(0, len(self.trials), k)]
+
+    def lines(self, largest_array: int) -> list[str]:
+        c, n = self.cluster, len(self.tasks)
+        arrays = math.ceil(n / largest_array)
+        packed = f", {c.pack} in each" if c.pack > 1 else ""
+        what = [f"{c.cpus} CPU" + "s" * (c.cpus > 1)]
+        what += [f"{c.gpus} GPU" + "s" * (c.gpus > 1)] * bool(c.gpus)
+        what += [c.memory] if c.memory else []
+        where = [f"partition {c.partition}" if c.partition else "the default partition"]
+        for key in ("account", "qos", "constraint"):
+            where += [f"{key} {getattr(c, key)}"] if getattr(c, key) else []
+        return [
+            f"{_count(len(self.trials), 'trial')} as {_count(n, 'task')}{packed} in "
+            f"{_count(arrays, 'array')}: each {', '.join(what)} for at most {c.time}; "
+            f"{', '.join(where)}"
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    classes: list[ResourceClass]
+    array: int
+    """Largest array that SLURM takes."""
+    free: int | None
+    """Tasks that fit into the queue now; None: all."""
+    queued: list[str]
+    """Trials that earlier submissions have in the queue already."""
+
+    @property
+    def trials(self) -> int:
+        return sum(len(c.trials) for c in self.classes)
+
+    @property
+    def tasks(self) -> int:
+        return sum(len(c.tasks) for c in self.classes)
+
+    @property
+    def gpu_hours(self) -> float:
+        """At most: every task to its time limit."""
+        return sum(
+            len(c.tasks) * c.cluster.gpus * c.cluster.nodes * c.cluster.minutes / 60
+            for c in self.classes
+        )
+
+    @property
+    def cpu_hours(self) -> float:
+        return sum(len(c.tasks) * c.cluster.cpus * c.cluster.minutes / 60 for c in self.classes)
+
+    def text(self) -> str:
+        """For people, before anything is asked for."""
+        lines = [line for c in self.classes for line in c.lines(self.array)]
+        if self.queued:
+            lines.append(f"{_count(len(self.queued), 'trial')} in the queue already")
+        total = f"{_count(self.trials, 'trial')}, {_count(self.tasks, 'task')}: at most "
+        lines.append(
+            f"{total}{self.gpu_hours:,.0f} GPU-hours and {self.cpu_hours:,.0f} CPU-hours, "
+            "if every task runs to its time limit"
+        )
+        if self.free is not None and self.free < self.tasks:
+            lines.append(
+                f"SLURM takes {self.free} of the tasks now; a small job feeds it the others"
+            )
+        return "\n".join(lines)
+
+
+def describe(clusters: Mapping[str, ClusterConfig], array: int, free: int | None = None,
+             queued: Sequence[str] = ()) -> Request:  # fmt: skip
+    """Trials by what they ask for, in the order of their first trials.
+
+    Args:
+        clusters: trial id -> what it asks for.
+        array: the largest array.
+        free: tasks that the queue still takes.
+        queued: trials to leave out, for they are in the queue.
+    """
+    classes: dict[str, ResourceClass] = {}
+    for id, cluster in clusters.items():
+        check_cluster(cluster)
+        if id in set(queued):
+            continue
+        key = json.dumps(dataclasses.asdict(cluster), sort_keys=True)
+        classes.setdefault(key, ResourceClass(cluster=cluster, trials=[])).trials.append(id)
+    return Request(classes=list(classes.values()), array=array, free=free, queued=list(queued))
+
+
+def check_cluster(cluster: ClusterConfig) -> None:
+    """Refuses what training cannot use: a trial trains in one process, on one GPU.
+
+    Raises:
+        ConfigError: naming the field.
+    """
+    if cluster.nodes > 1:
+        reason = "a trial trains in one process, so further nodes would idle"
+        raise ConfigError("cluster.nodes", cluster.nodes, reason, "Set cluster.nodes=1")
+    if cluster.gpus > cluster.pack:
+        reason = "a trial trains on one GPU, so further ones would idle"
+        remedy = f"Set cluster.gpus=1, or let trials share: cluster.pack={cluster.gpus}"
+        raise ConfigError("cluster.gpus", cluster.gpus, reason, remedy)
+
+
+def check_slurm() -> None:
+    """Raises StudyError where this machine has no SLURM."""
+    missing = [name for name in ("sbatch", "srun", "squeue", "scontrol") if not shutil.which(name)]
+    if missing:
+        raise StudyError(
+            f"cluster=slurm needs SLURM's commands, and {', '.join(missing)} cannot be found here. "
+            "Launch on a login node, or with cluster=local."
+        )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")

@@ -1,0 +1,231 @@
+"""What one task of an array does: runs its trials, says honestly how that ended, and asks for
+exactly one requeue where it must go on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.config.schema import ClusterConfig
+from ablate.errors import TrialEndedError, TrialError, TrialHeldError
+from ablate.launch.admission import CLUSTER
+from ablate.launch.job import FencedOffError, run_job
+from ablate.launch.local import run_missing
+from ablate.launch.pool import RUNNER, Pool
+from ablate.launch.slurm import ending
+from ablate.launch.slurm.identity import END, SlurmJob, this_job
+from ablate.launch.slurm.scheduler import base_id, run_slurm
+from ablate.launch.slurm.source import check_source
+from ablate.rundir import ENDED, LEASE_SECONDS, StudyDir, TrialDir, incidents
+
+__all__ = ["NOT_NOW", "Task", "TrialsFailedError"]
+
+log = logging.getLogger("ablate")
+
+NOT_NOW = 75
+"""Exit code of a task that did not bring its trials to their end, and will not start again by
+itself (EX_TEMPFAIL).
+"""
+
+HELD_SECONDS = LEASE_SECONDS + 10
+
+
+class TrialsFailedError(TrialError):
+    """So that SLURM says FAILED, and `afterok` does not start."""
+
+
+@dataclass(kw_only=True)
+class Task:
+    """Pickled by submitit; called on the node."""
+
+    study: str
+    trials: list[str]
+    cluster: dict[str, Any] = field(default_factory=dict)
+    source: str | None = None
+    """The frozen code, relative to the study."""
+    runner: str = RUNNER
+    again: tuple[str, ...] = ()
+    """Ended statuses that the first start of the job runs again."""
+
+    def __call__(self) -> str:
+        """Returns for exit code 0: every trial ended well, or the job starts again.
+
+        Raises:
+            TrialsFailedError: where a trial failed (exit code 1).
+            SystemExit: with NOT_NOW.
+        """
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        job = this_job()
+        assert job is not None
+        cluster = ClusterConfig(**self.cluster)
+        os.environ[CLUSTER] = json.dumps(self.cluster)
+        os.environ[END] = str(time.time() + 60 * cluster.minutes)
+        study = StudyDir(Path(self.study))
+        if self.source is not None:
+            check_source(study.path / self.source)
+        reason = incidents.held(study.path)
+        if reason is not None:
+            raise TrialsFailedError(f"held back: {reason['reason']} ({reason['log']})")
+        again = self.again if job.restart == 0 else ()
+        trials = [study.trial(id) for id in self.trials]
+        if cluster.pack == 1 and len(trials) == 1:
+            self._run_one(trials[0], again)
+        else:
+            self._run_packed(study, trials, cluster, again, job)
+        return conclude(study, trials, cluster, job)
+
+    def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+        """For a signal before the trial listens itself: the same again."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+    def _run_one(self, trial: TrialDir, again: Sequence[str]) -> None:
+        run = _load(self.runner)
+        deadline = time.monotonic() + HELD_SECONDS
+        while True:
+            try:
+                run_job(trial, again=again, run=run)
+            except TrialHeldError as error:
+                if time.monotonic() > deadline:
+                    log.warning("%s", error)
+                    raise SystemExit(NOT_NOW) from None
+                time.sleep(2.0)
+                continue
+            except TrialEndedError:
+                pass
+            except FencedOffError:
+                raise SystemExit(NOT_NOW) from None
+            return
+
+    def _run_packed(
+        self,
+        study: StudyDir,
+        trials: list[TrialDir],
+        cluster: ClusterConfig,
+        again: Sequence[str],
+        job: SlurmJob,
+    ) -> None:
+        waiting = _untouched(study, job)
+
+        def more() -> list[TrialDir]:
+            found = next(waiting, None)
+            return [] if found is None else [found]
+
+        with Pool(self.runner) as pool:
+            gpus = range(pool.gpus())
+            run_missing(
+                trials,
+                pool,
+                workers=cluster.pack,
+                gpus=gpus,
+                again=again,
+                patience=HELD_SECONDS,
+                more=more,
+            )
+
+
+def conclude(
+    study: StudyDir, trials: Sequence[TrialDir], cluster: ClusterConfig, job: SlurmJob
+) -> str:
+    """What the job as a whole has come to; see `Task.__call__`."""
+    ours = list(dict.fromkeys([*[t.id for t in trials], *_taken(study, job)]))
+    states = {id: study.trial(id).live_state() for id in ours}
+    open_ = {id: s for id, s in states.items() if s.status not in ENDED}
+    mine = {
+        id: s for id, s in open_.items() if s.status == "preempted" and _is_mine(study, id, job)
+    }
+    if mine:
+        return _go_on(study, mine, cluster, job)
+    if open_:
+        elsewhere = ", ".join(f"{id} ({s.status})" for id, s in list(open_.items())[:3])
+        if all(base_id(s.job_id or "") == base_id(job.job_id) for s in open_.values()):
+            return f"run by other tasks of the array: {elsewhere}"
+        log.warning("not ended, and not ours to run: %s", elsewhere)
+        raise SystemExit(NOT_NOW)
+    bad = {id: s for id, s in states.items() if s.status in ("failed", "cancelled")}
+    if incidents.held(study.path):
+        _cancel_waiting(study)
+    if bad:
+        raise TrialsFailedError("; ".join(f"{id}: {s.reason}" for id, s in bad.items()))
+    return f"{len(states)} ended"
+
+
+def _go_on(study: StudyDir, mine: dict[str, Any], cluster: ClusterConfig, job: SlurmJob) -> str:
+    """Finds out why the trials were stopped, says so in their states, and has the job requeued."""
+    sick = [s for s in mine.values() if s.outcome == "node"]
+    if sick and len(sick) == len(mine):
+        time.sleep(min(60.0, 5.0 * 2**job.restart))  # a full disk is not empty at once
+    first = next(iter(mine.values()))
+    end = ending.judge(
+        ending.ask(job.raw_id),
+        signal=first.reason or "stopped",
+        restart=job.restart,
+        now=time.time(),
+        end=job.end,
+        grace=cluster.grace,
+    )
+    log.info("%s", end)
+    for id, state in mine.items():
+        attempt = study.trial(id).newest_attempt()
+        if attempt is not None and state.outcome == "preempted":
+            attempt.release(
+                state.replace(status=end.status, outcome=end.outcome, reason=end.reason)
+            )
+    if end.status == "cancelled":
+        raise TrialsFailedError(end.reason)
+    if end.requeue and not ending.requeue(job.raw_id):
+        log.warning("SLURM would not requeue the job; launch the study again")
+        raise SystemExit(NOT_NOW)
+    if not end.goes_on:
+        raise SystemExit(NOT_NOW)
+    return end.reason
+
+
+def _is_mine(study: StudyDir, id: str, job: SlurmJob) -> bool:
+    attempt = study.trial(id).newest_attempt()
+    record = attempt.record() if attempt else {}
+    return record.get("job_id") == job.job_id and record.get("restart") == job.restart
+
+
+def _siblings(study: StudyDir, job: SlurmJob) -> list[str]:
+    """Every trial of this array, those of the other tasks last."""
+    array = base_id(job.job_id)
+    tasks = next((s.tasks for s in study.submissions() if s.job_id == array), [])
+    return [id for task in tasks for id in task]
+
+
+def _untouched(study: StudyDir, job: SlurmJob) -> Iterator[TrialDir]:
+    """Trials of the array that nobody has started, for a slot that has become free."""
+    for id in reversed(_siblings(study, job)):
+        trial = study.trial(id)
+        if trial.newest_attempt() is None and trial.live_state().status == "pending":
+            yield trial
+
+
+def _taken(study: StudyDir, job: SlurmJob) -> list[str]:
+    """Trials of the array that this job has run beside its own."""
+    if not os.environ.get("SLURM_ARRAY_JOB_ID"):
+        return []
+    return [id for id in _siblings(study, job) if study.trial(id).state().job_id == job.job_id]
+
+
+def _cancel_waiting(study: StudyDir) -> None:
+    """The canary: what waits in the queue would fail in the same way."""
+    arrays = sorted({s.job_id for s in study.submissions()})
+    if arrays:
+        run_slurm(["scancel", "--state=PENDING", *arrays])
+
+
+def _load(runner: str) -> Callable[..., Any]:
+    import importlib
+
+    module, _, name = runner.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,81 @@
+"""A training without torch for tests on the cluster: a row a step, a checkpoint every so many."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.config.fingerprint import trial_id
+from ablate.errors import DivergedError
+from ablate.rundir import Attempt, StudyDir, TrialDir
+
+RUNNER = "fake_node:run"
+
+
+@dataclass
+class FakeResult:
+    status: str
+    step: int
+    summary: dict[str, Any] = field(default_factory=dict)
+    reason: str | None = None
+
+
+def run(
+    attempt: Attempt,
+    config: dict[str, Any],
+    *,
+    should_stop: Callable[[], str | None],
+    on_row: Callable[[dict[str, Any]], None],
+) -> FakeResult:
+    """`fake` in the configuration: pause (seconds a step), every (steps between checkpoints),
+    fail_at, kill_at (with signal, once unless always), how, deaf (notices no wish to stop).
+    """
+    fake, steps = config["fake"], config["train"]["steps"]
+    found = attempt.trial.newest_checkpoint()
+    start = found[1] if found else 0
+    if found:
+        attempt.resumed_from(found[0].number, start)
+    for step in range(start + 1, steps + 1):
+        time.sleep(fake.get("pause", 0.0))
+        row = {"step": step, "train/loss": 5 / step, "tokens": step, "tokens_per_second": 1.0}
+        attempt.append("metrics.jsonl", row)
+        on_row(row)
+        first = attempt.number == 1 or fake.get("always")
+        if step == fake.get("kill_at") and first:
+            os.kill(os.getpid(), fake.get("signal", signal.SIGKILL))
+        if step == fake.get("fail_at") and first:
+            raise {
+                "code": ZeroDivisionError("division by zero"),
+                "diverged": DivergedError(step, "loss nan"),
+                "oom": RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+                "node": OSError(28, "No space left on device"),
+            }[fake.get("how", "code")]
+        reason = None if fake.get("deaf") else should_stop()
+        if reason or step == steps or step % fake.get("every", 10) == 0:
+            attempt.begin_checkpoint(step)
+            attempt.commit_checkpoint(step)
+        if reason and step < steps:
+            return FakeResult("preempted", step, reason=reason)
+    return FakeResult("done", steps, summary={"val/bpb": 5 / steps, "steps": steps})
+
+
+def make_study(path: Path, trials: dict[str, dict[str, Any]], steps: int = 20) -> StudyDir:
+    """A study of fakes: name of the arm -> its `fake` section."""
+    study, entries = StudyDir(path), []
+    for name, fake in trials.items():
+        config = {"seed": 0, "train": {"steps": fake.pop("steps", steps)}, "fake": fake}
+        trial = study.trial(trial_id(name, config))
+        trial.create(config, config["train"]["steps"])
+        entries.append({"id": trial.id, "arm": name, "seed": 0})
+    with study.lock():
+        study.write_manifest({"schema": 1, "study": study.name, "arms": [], "trials": entries})
+    return study
+
+
+def steps_of(trial: TrialDir) -> list[int]:
+    return [row["step"] for row in trial.stitched()]
