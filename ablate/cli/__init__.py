@@ -25,6 +25,7 @@ class Verb:
 VERBS = {
     "plan": Verb("ablate.cli.plan", "the arms of a sweep, their cost, and what it can detect"),
     "launch": Verb("ablate.cli.launch", "freeze a sweep as a study, and run what is missing"),
+    "extend": Verb("ablate.cli.extend", "more seeds or arms for a study, as a revision"),
     "train": Verb("ablate.cli.train", "one trial in this process; -m for a Hydra multirun"),
     "list": Verb("ablate.cli.studies", "the studies on disk, newest first"),
     "status": Verb("ablate.cli.status", "where every trial of a study stands"),

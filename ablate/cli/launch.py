@@ -11,7 +11,7 @@ from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.overview import counts_line, counts_of, trials_of
 from ablate.errors import ConfigError
-from ablate.rundir import ENDED, StudyDir
+from ablate.rundir import ENDED, StudyDir, TrialDir
 
 if TYPE_CHECKING:
     from ablate.plan import Plan
@@ -31,6 +31,7 @@ EXAMPLES = """\
   ablate launch sweep=hello cluster.workers=4     so many trials at once
   ablate launch sweep=hello study=hello-2 sweep.seeds=6
   ablate launch sweep=hello --retry-failed
+  ablate launch hello                             what is missing of a frozen study (after extend)
   ablate launch sweep=hello cluster=slurm site=mine resources=gpu --dry-run
 """
 
@@ -38,10 +39,10 @@ EXAMPLES = """\
 def main(argv: Sequence[str]) -> int:
     """0 all ended, 1 some failed, 2 a wrong request, 130 interrupted (launch again to go on)."""
     options = _parser().read(argv)
+    from ablate.cli.asked import asked_plan
     from ablate.launch.freeze import study_of
-    from ablate.plan import plan_sweep
 
-    plan = plan_sweep(options.overrides)
+    plan = asked_plan(options.overrides)
     _refuse_force(plan)
     again = ("failed", "cancelled") if options.retry_failed else ()
     if plan.trials[0].config["cluster"]["name"] == "slurm":
@@ -87,17 +88,38 @@ def _run(plan: Plan, again: Sequence[str], command: str) -> tuple[StudyDir, str 
         gpus = range(pool.gpus()) if config["train"]["device"] in ("auto", "cuda") else ()
         workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], len(gpus))
         trials = study.trials()
-        missing = _missing(study, again)
-        workers = max(1, min(workers, len(missing)))
-        with watcher_of(study, len(trials), len(missing), workers) as watcher:
-            stopped = run_missing(
-                trials, pool, workers=workers, gpus=gpus, again=again, watcher=watcher
-            )
+        pilot = {trial.id for trial in plan.pilot_trials}
+        first = [trial for trial in trials if trial.id in pilot]
+        stopped = None
+        for phase in [first, trials] if pilot.intersection(_missing(study, again)) else [trials]:
+            missing = _missing(study, again, phase)
+            at_once = max(1, min(workers, len(missing)))
+            with watcher_of(study, len(phase), len(missing), at_once) as watcher:
+                stopped = run_missing(
+                    phase, pool, workers=at_once, gpus=gpus, again=again, watcher=watcher
+                )
+            if stopped:
+                break
+            if phase is first:
+                _say_floor(study)
     return study, stopped
 
 
-def _missing(study: StudyDir, again: Sequence[str]) -> list[str]:
-    states = {t.id: t.live_state().status for t in study.trials()}
+def _say_floor(study: StudyDir) -> None:
+    """What the pilot has measured, before the rest runs."""
+    from ablate.cli.learning_view import learning_lines
+    from ablate.plan import frozen_plan
+
+    print(f"The pilot of {study.name} has run.", file=sys.stderr)
+    for line in learning_lines(frozen_plan(study), before=False):
+        print(line, file=sys.stderr)
+
+
+def _missing(
+    study: StudyDir, again: Sequence[str], trials: Sequence[TrialDir] | None = None
+) -> list[str]:
+    trials = study.trials() if trials is None else trials
+    states = {t.id: t.live_state().status for t in trials}
     return [id for id, status in states.items() if status not in ENDED or status in again]
 
 
@@ -153,7 +175,10 @@ def _refuse_force(plan: Plan) -> None:
 def _parser() -> Parser:
     parser = Parser("launch", description=DESCRIPTION, examples=EXAMPLES)
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="sweep=NAME and Hydra overrides"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="sweep=NAME (or a STUDY) and Hydra overrides",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and write nothing"
