@@ -35,5 +35,5 @@ def test_planted_text_holds_noise_and_repetitions_and_is_the_same_each_time(tmp_
         plant(tmp_path / folder, documents=100)
     texts = [p.read_text() for p in sorted((tmp_path / "a").iterdir())]
     assert texts == [p.read_text() for p in sorted((tmp_path / "b").iterdir())]
-    assert sum("amen so be it amen" in t for t in texts) == 1
+    assert sum("hahaha" in t for t in texts) == 1
     assert sum(t[0] in "#%&@!~^*=+{}[]<>|;:?/" for t in texts) == 1
