@@ -32,6 +32,7 @@ VERBS = {
     "watch": Verb("ablate.cli.watch", "the status, live, until the study ends"),
     "logs": Verb("ablate.cli.logs", "what a trial printed, with the traceback if it failed"),
     "cancel": Verb("ablate.cli.cancel", "ends trials for good, running or not"),
+    "retry": Verb("ablate.cli.retry", "runs again what failed or was cancelled"),
     "prune": Verb("ablate.cli.prune", "old checkpoints: what would go, and with --yes goes"),
     "report": Verb("ablate.cli.report", "tables, verdicts and plots of a study"),
     "spikes": Verb("ablate.cli.spikes", "loss spikes and their damage: a trial, a study, any CSV"),
