@@ -1,12 +1,15 @@
 """Learning-rate brackets: every arm is judged at its own best learning rate, if the bracket shows
 a best one.
+
+The seed that judges has no say in the choice: its learning rate is the one that is best on the
+other seeds of the arm, so that a bracket of five does not pick the luckiest of five.
 """
 
 from __future__ import annotations
 
 import pandas as pd
 
-__all__ = ["choose_lr"]
+__all__ = ["choose_by_seed", "choose_lr"]
 
 
 def choose_lr(trials: pd.DataFrame, metric: str, *, lower_is_better: bool = True) -> pd.DataFrame:
@@ -25,18 +28,38 @@ def choose_lr(trials: pd.DataFrame, metric: str, *, lower_is_better: bool = True
     rows = []
     for arm, group in trials.groupby("arm", sort=False):
         rates = sorted(group["lr"].dropna().unique())
-        if not rates:
-            rows.append((arm, float("nan"), False, 0))
-            continue
-        sign = 1.0 if lower_is_better else -1.0
-        score = {}
-        for rate in rates:
-            at = group[group["lr"] == rate]
-            values = at.loc[at["ok"], metric]
-            mean = sign * float(values.mean()) if len(values) else float("inf")
-            score[rate] = (int((~at["ok"]).sum()), mean)
-        best = min(rates, key=lambda rate: score[rate])
-        rows.append(
-            (arm, float(best), len(rates) > 1 and best in (rates[0], rates[-1]), len(rates))
-        )
+        best = _best(group, rates, metric, lower_is_better)
+        edge = len(rates) > 1 and best in (rates[0], rates[-1])
+        rows.append((arm, best, edge, len(rates)))
     return pd.DataFrame(rows, columns=["arm", "lr", "edge", "rates"])
+
+
+def choose_by_seed(
+    trials: pd.DataFrame, metric: str, *, lower_is_better: bool = True
+) -> pd.DataFrame:
+    """One row an arm and seed: `arm, seed, lr`, the best on the other seeds of that arm.
+
+    An arm with a single seed has no others: its own chooses (and a single seed judges nothing).
+    """
+    rows = []
+    for arm, group in trials.groupby("arm", sort=False):
+        rates = sorted(group["lr"].dropna().unique())
+        for seed in sorted(group["seed"].unique()):
+            others = group[group["seed"] != seed]
+            source = others if len(rates) > 1 and len(others) else group
+            rows.append((arm, seed, _best(source, rates, metric, lower_is_better)))
+    return pd.DataFrame(rows, columns=["arm", "seed", "lr"])
+
+
+def _best(group: pd.DataFrame, rates: list[float], metric: str, lower_is_better: bool) -> float:
+    """Fewest diverged, then the best mean over seeds; not a number without a bracket."""
+    if len(rates) < 2:
+        return float(rates[0]) if rates else float("nan")
+    sign = 1.0 if lower_is_better else -1.0
+    score = {}
+    for rate in rates:
+        at = group[group["lr"] == rate]
+        values = at.loc[at["ok"], metric]
+        mean = sign * float(values.mean()) if len(values) else float("inf")
+        score[rate] = (int((~at["ok"]).sum()), mean)
+    return float(min(rates, key=lambda rate: score[rate]))

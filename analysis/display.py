@@ -34,7 +34,11 @@ def display(j: Judgement) -> pd.DataFrame:
                 "arm": row["arm"],
                 "reference": row["reference"] if isinstance(row["reference"], str) else "",
                 "seeds": f"{row['seeds']}{diverged}",
-                "mean": _number(row["mean"], d),
+                # The survivors' mean is never shown alone.
+                "mean": _number(row["mean"], d)
+                + (
+                    f" ({row['seeds']}/{row['seeds'] + row['diverged']})" if row["diverged"] else ""
+                ),
                 "difference": _number(row["difference"], d, sign=True),
                 "interval": _interval(row["low"], row["high"], d),
                 "p": _p(row["p"]),
@@ -69,15 +73,19 @@ def headline(j: Judgement) -> str:
         for v in ("better", "worse", "equivalent", "undecided", "edge")
         if (n := (verdicts == v).sum())
     ]
-    against = "the previous rung" if j.ladder else j.baseline
+    against = j.baseline if not j.ladder else _reference(j)
     return f"Of {count(len(verdicts), 'arm')} against {against}: {', '.join(said)}."
+
+
+def _reference(j: Judgement) -> str:
+    return "the previous rung" if j.manifest.get("design") == "ladder" else "its reference"
 
 
 def explain(j: Judgement) -> str:
     """How it was judged, in a few sentences."""
     better = "lower" if j.rule.lower_is_better else "higher"
     how = "seed by seed" if j.fit.blocked else "between arms with seeds of their own"
-    against = "the previous rung" if j.ladder else f"{j.baseline}"
+    against = j.baseline if not j.ladder else _reference(j)
     noise = f"noise sd {j.fit.sigma:.2g} of a trial, pooled over arms ({j.fit.df} df)"
     if j.fit.df <= 0:
         noise = "the noise cannot be estimated from one seed"

@@ -25,6 +25,10 @@ COLUMNS = [
     "low",
     "high",
     "p",
+    "tost_p",
+    "error",
+    "wins",
+    "pairs",
     "verdict",
     "note",
     "seeds_needed",
@@ -131,10 +135,13 @@ def effects(
             note = "; ".join(s for s in (note, said) if s)
         row |= {"verdict": verdict, "note": note, "seeds_needed": needed}
         row |= {k: own[k] for k in own if k != "critical"}
+        row |= _ranks(arm, seed, value, a, reference, rule)
         row |= _bootstrap(arm, seed, value, a, reference, rule)
         row |= {f"baseline_{k}": float(second[k][i]) for k in ("difference", "low", "high", "p")}
         rows.append(row)
     table = pd.DataFrame({c: [row.get(c, np.nan) for row in rows] for c in COLUMNS})
+    for column in ("wins", "pairs"):
+        table[column] = pd.array([row.get(column) for row in rows], dtype="Int64")
     table["seeds_needed"] = pd.array([row.get("seeds_needed") for row in rows], dtype="Int64")
     return table, model
 
@@ -149,6 +156,8 @@ def _intervals(
         "low",
         "high",
         "p",
+        "tost_p",
+        "error",
         "critical",
         "equivalent_low",
         "equivalent_high",
@@ -175,8 +184,26 @@ def _intervals(
         for name, width in widths.items():
             out[name + "low"][use] = d - width * error
             out[name + "high"][use] = d + width * error
-        out["p"][use], out["critical"][use] = p, critical
+        out["p"][use], out["critical"][use], out["error"][use] = p, critical, error
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = (rule.equivalence - np.abs(d)) / error  # the nearer of the two margins
+        out["tost_p"][use] = stats.t.sf(np.nan_to_num(inside, nan=-np.inf), model.df)
     return out | {"difference": c.estimate}
+
+
+def _ranks(
+    arm: np.ndarray, seed: np.ndarray, value: np.ndarray, a: str, reference: str, rule: Rule
+) -> dict[str, int]:
+    """Seeds on which the arm beats its reference, of those that both ran; diverged is the worst
+    rank, and no win against another that diverged.
+    """
+    worst = np.where(np.isfinite(value), value if rule.lower_is_better else -value, np.inf)
+    mine = dict(zip(seed[arm == a].tolist(), worst[arm == a].tolist(), strict=True))
+    other = dict(
+        zip(seed[arm == reference].tolist(), worst[arm == reference].tolist(), strict=True)
+    )
+    both = mine.keys() & other.keys()
+    return {"wins": sum(mine[s] < other[s] for s in both), "pairs": len(both)}
 
 
 def _bootstrap(

@@ -15,9 +15,17 @@ import pandas as pd
 from ablate.analysis.bands import bands
 from ablate.analysis.display import decimals
 from ablate.analysis.judgement import Judgement
+from ablate.analysis.material import Material
 from ablate.analysis.palette import VERDICT_COLOURS, arm_colours, arm_dashes, translucent
+from ablate.analysis.tables.stability import events_of
 
-__all__ = ["curve_figure", "effects_figure", "seed_differences", "visible_range"]
+__all__ = [
+    "curve_figure",
+    "effects_figure",
+    "seed_differences",
+    "spike_marks",
+    "visible_range",
+]
 
 _LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
 _BANDS_UP_TO = 20
@@ -147,8 +155,29 @@ def _forest_row(
     ]
 
 
-def curve_figure(j: Judgement, curve: pd.DataFrame, metric: str) -> dict[str, Any]:
-    """Mean over seeds of each arm, with the range as a band (traces whose `meta` is "band")."""
+def spike_marks(m: Material, most: int = 400) -> pd.DataFrame:
+    """`arm, id, step, kind, height, cause` of the alarms of the trials that count, the highest
+    `most`.
+    """
+    arms = dict(zip(m.trials["id"], m.trials["arm"], strict=True))
+    rows = [
+        (arms[id], id, e.start if e.peak is None else e.peak, e.kind, e.height or 0.0,
+         e.cause or "")
+        for id, events in events_of(m.steps, m.j.frames.events).items()
+        for e in events
+        if e.is_alert and id in arms
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["arm", "id", "step", "kind", "height", "cause"])
+    frame["height"] = frame["height"].astype(float)
+    return frame.nlargest(most, "height").sort_values(["arm", "step"]).reset_index(drop=True)
+
+
+def curve_figure(
+    j: Judgement, curve: pd.DataFrame, metric: str, marks: pd.DataFrame | None = None
+) -> dict[str, Any]:
+    """Mean over seeds of each arm, with the range as a band (traces whose `meta` is "band"), and
+    the spikes on the range's upper end (`meta` "spike").
+    """
     by_arm = dict(list(curve.groupby("arm", sort=False)))
     arms = [a for a in j.table["arm"] if a in by_arm]
     colours, dashes = arm_colours(arms, j.baseline), arm_dashes(arms, j.baseline)
@@ -185,6 +214,8 @@ def curve_figure(j: Judgement, curve: pd.DataFrame, metric: str) -> dict[str, An
         for arm, rows in ((a, by_arm[a]) for a in arms)
     ]
     data += _diverged(j, metric, colours)
+    if marks is not None and metric.startswith("train/"):
+        data += _spikes(by_arm, marks, colours)
     layout = {
         "height": 440,
         "margin": {"l": 10, "r": 10, "t": 10, "b": 45},
@@ -199,6 +230,43 @@ def curve_figure(j: Judgement, curve: pd.DataFrame, metric: str) -> dict[str, An
         "hovermode": "x unified" if len(arms) <= _BANDS_UP_TO else "closest",
     }
     return {"data": data, "layout": layout}
+
+
+def _spikes(
+    by_arm: dict[str, pd.DataFrame], marks: pd.DataFrame, colours: dict[str, str]
+) -> list[dict[str, Any]]:
+    """A mark a spike, at the highest value of its bucket."""
+    traces = []
+    for arm, own in marks.groupby("arm", sort=False):
+        rows = by_arm.get(str(arm))
+        if rows is None:
+            continue
+        at = np.minimum(np.searchsorted(rows["step"], own["step"]), len(rows) - 1)
+        text = [
+            f"{r.kind}, {r.height:.2g} nats{f', by {r.cause}' if r.cause else ''}, {r.id}"
+            for r in own.itertuples()
+        ]
+        traces.append(
+            {
+                "type": "scatter",
+                "x": own["step"].tolist(),
+                "y": _short(rows["high"].to_numpy()[at]),
+                "mode": "markers",
+                "marker": {
+                    "symbol": "triangle-down",
+                    "size": 9,
+                    "color": colours[str(arm)],
+                    "line": {"width": 1, "color": "#8a8f98"},
+                },
+                "name": f"{arm}: spikes",
+                "legendgroup": arm,
+                "showlegend": False,
+                "meta": "spike",
+                "text": text,
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+        )
+    return traces
 
 
 def visible_range(curve: pd.DataFrame) -> list[float]:

@@ -5,24 +5,23 @@ The schema is documented in docs/analysis.md. Reading imports neither torch nor 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ablate.analysis.cached import LEAST_ROWS, Cache, cache_of
+from ablate.analysis.reading import KEYS, flatten, read_config, read_curve, read_events, trial_row
 from ablate.errors import StudyError
-from ablate.rundir import ENDED, StudyDir, TrialDir
-from ablate.rundir.names import EVENTS
+from ablate.rundir import ENDED, StudyDir
 
 __all__ = ["KEYS", "Frames", "flatten", "load"]
-
-KEYS = ["study", "id", "arm", "seed"]
-"""The columns that every frame starts with; (study, id) names a trial."""
 
 _TRIAL_COLUMNS = [
     *KEYS,
@@ -38,6 +37,7 @@ _TRIAL_COLUMNS = [
     "parameters",
     "flops_per_token",
 ]
+_THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,18 @@ class Frames:
         )
 
 
+@dataclass(kw_only=True)
+class _Study:
+    """What was read of one study."""
+
+    rows: list[dict[str, Any]]
+    configs: list[dict[str, Any]]
+    events: list[list[dict[str, Any]]]
+    lengths: list[int]
+    columns: dict[str, np.ndarray]
+    """Of the curves, all trials one after another."""
+
+
 def load(
     path: str | Path | Sequence[str | Path],
     *,
@@ -86,123 +98,154 @@ def load(
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     wanted = None if columns is None else ["step", *(c for c in columns if c != "step")]
-    trials: list[dict[str, Any]] = []
-    curve_parts: list[pd.DataFrame] = []
-    event_rows: list[dict[str, Any]] = []
-    configs: dict[tuple[str, str], dict[str, Any]] = {}
+    read: dict[str, _Study] = {}
     manifests: dict[str, dict[str, Any]] = {}
     for study in map(StudyDir, map(Path, paths)):
-        name = study.name
-        if name in manifests:
+        if study.name in manifests:
             raise StudyError(
-                f"Two of the studies are called {name}: rename one of the folders, or report one."
+                f"Two of the studies are called {study.name}: rename one of the folders, or "
+                f"report one."
             )
-        manifests[name] = manifest = study.manifest()
-        arms = {a["name"]: a for a in manifest.get("arms", [])}
-        for entry in manifest.get("trials", []):
-            trial = study.trial(entry["id"])
-            configs[name, trial.id] = _config(trial)
-            row = _trial_row(name, trial, entry, arms.get(entry["arm"], {}))
-            trials.append(row)
-            if curves:
-                curve_parts.append(_curve(trial, row["status"], wanted))
-                keys = {k: row[k] for k in KEYS}
-                event_rows += [keys | event for event in _events(trial)]
+        manifests[study.name] = manifest = study.manifest()
+        read[study.name] = _read(study, manifest, wanted if curves else [])
+    studies = list(read.values())
+    trials = [row for s in studies for row in s.rows]
+    happened = [
+        {k: row[k] for k in KEYS} | event
+        for s in studies
+        for row, events in zip(s.rows, s.events, strict=True)
+        for event in (events if curves else ())
+    ]
     return Frames(
         trials=_frame(trials, _TRIAL_COLUMNS),
-        curves=_join(curve_parts, trials) if curves else _join([], []),
-        events=_frame(event_rows, [*KEYS, "step", "kind"]),
-        configs=configs,
+        curves=_join(studies),
+        events=_frame(happened, [*KEYS, "step", "kind"]),
+        configs={
+            (name, row["id"]): config
+            for name, s in read.items()
+            for row, config in zip(s.rows, s.configs, strict=True)
+        },
         manifests=manifests,
     )
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections to dotted keys; lists stay values."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + str(key)] = value
-    return flat
+def _read(study: StudyDir, manifest: Mapping[str, Any], wanted: list[str] | None) -> _Study:
+    entries = manifest.get("trials", [])
+    cache = cache_of(study, (e["id"] for e in entries))
+    index = cache.index() if cache else None
+    if index is None:
+        index = _index(study, manifest)
+        ended = all(row["status"] in ENDED for row in index["rows"])
+        if not ended:
+            cache = None
+    lengths, columns = [0] * len(entries), {}
+    if wanted != []:
+        lengths, columns = _curves(study, index, wanted, cache)
+    return _Study(
+        rows=index["rows"],
+        configs=index["configs"],
+        events=index["events"],
+        lengths=lengths,
+        columns=columns,
+    )
 
 
-def _config(trial: TrialDir) -> dict[str, Any]:
-    try:
-        return flatten(trial.config() or {})
-    except StudyError:
-        if trial.path.exists():
-            raise
-        return {}  # planned, and not yet written
+def _index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything but the curves."""
+    arms = {a["name"]: a for a in manifest.get("arms", [])}
+    rows, configs, events = [], [], []
+    for entry in manifest.get("trials", []):
+        trial = study.trial(entry["id"])
+        row = trial_row(study.name, trial, entry, arms.get(entry["arm"], {}))
+        rows.append(row)
+        configs.append(read_config(trial))
+        events.append(read_events(trial, ended=row["status"] in ENDED))
+    return {"rows": rows, "configs": configs, "events": events}
 
 
-def _trial_row(
-    study: str, trial: TrialDir, entry: Mapping[str, Any], arm: Mapping[str, Any]
-) -> dict[str, Any]:
-    state = trial.live_state()
-    row: dict[str, Any] = {
-        "study": study,
-        "id": trial.id,
-        "arm": entry["arm"],
-        "seed": entry.get("seed", 0),
-        "lr": entry.get("lr"),
-        "reference": arm.get("reference"),
-        "status": state.status,
-        "outcome": state.outcome,
-        "reason": state.reason,
-        "step": state.step,
-        "steps": state.steps,
-        "attempt": state.attempt,
-        "fingerprint": entry.get("fingerprint"),
-        "parameters": arm.get("parameters"),
-        "flops_per_token": arm.get("flops_per_token"),
-    }
-    row |= {f"level/{factor}": label for factor, label in (arm.get("levels") or {}).items()}
-    # The state's own word counts: a summary left by an earlier attempt says nothing of an
-    # unfinished trial.
-    summary = (trial.summary() or {}) if state.status in ENDED else {}
-    row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
-    return row
+def _curves(
+    study: StudyDir, index: dict[str, Any], wanted: list[str] | None, cache: Cache | None
+) -> tuple[list[int], dict[str, np.ndarray]]:
+    """Length of each trial's curve, and the columns of all; kept for the next time where that
+    pays.
+    """
+    kept: dict[str, np.ndarray] = {}
+    missing = wanted
+    if cache and "lengths" in index:
+        names = index["columns"] if wanted is None else [n for n in index["columns"] if n in wanted]
+        found = {n: cache.column(n) for n in names}
+        kept = {n: c for n, c in found.items() if c is not None}
+        missing = [n for n in names if n not in kept]
+        if not missing:
+            return index["lengths"], kept
+    tables = _tables(study, index["rows"], missing)
+    lengths = [t.num_rows for t in tables]
+    read = _columns(tables)
+    if cache and sum(lengths) >= LEAST_ROWS:
+        if "lengths" not in index:
+            names = list(read) if wanted is None else _names(study, index["rows"])
+            cache.write_index(index | {"lengths": lengths, "columns": names})
+        cache.write_columns(read)
+    if wanted is None or not kept:
+        return lengths, read | kept
+    return lengths, {n: (kept | read)[n] for n in wanted if n in kept or n in read}
 
 
-def _curve(trial: TrialDir, status: str, wanted: list[str] | None) -> pd.DataFrame:
-    if status in ENDED and trial.metrics_path.exists():
-        file = pq.ParquetFile(trial.metrics_path)
-        columns = [c for c in file.schema_arrow.names if wanted is None or c in wanted]
-        frame = file.read(columns=columns).to_pandas()
-    else:
-        frame = pd.DataFrame.from_records(list(trial.stitched()))
-        columns = [c for c in frame.columns if wanted is None or c in wanted]
-        frame = frame[columns]
-    return frame.drop(columns=[c for c in KEYS if c in columns])
+def _tables(
+    study: StudyDir, rows: Sequence[Mapping[str, Any]], wanted: list[str] | None
+) -> list[pa.Table]:
+    one = lambda row: read_curve(  # noqa: E731
+        study.trial(row["id"]), ended=row["status"] in ENDED, wanted=wanted
+    )
+    if len(rows) < _THREADS:
+        return [one(row) for row in rows]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(one, rows))
 
 
-def _events(trial: TrialDir) -> list[dict[str, Any]]:
-    rows = []
-    for event in trial.stitched(EVENTS):
-        simple = {k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in event.items()}
-        rows.append({k: v for k, v in simple.items() if k not in KEYS})
-    return rows
+def _names(study: StudyDir, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of every column that any trial recorded."""
+    paths = [study.trial(row["id"]).metrics_path for row in rows]
+    found = (n for p in paths if p.exists() for n in pq.read_schema(p).names)
+    return list(dict.fromkeys(n for n in found if n not in KEYS))
 
 
-def _join(parts: list[pd.DataFrame], trials: list[dict[str, Any]]) -> pd.DataFrame:
+def _columns(tables: Sequence[pa.Table]) -> dict[str, np.ndarray]:
+    """One array a column; what a trial did not record is not a number."""
+    names = list(dict.fromkeys(n for t in tables for n in t.column_names))
+    columns = {}
+    for name in names:  # one by one: never two copies of everything
+        parts = [_numpy(t, name) for t in tables]
+        columns[name] = np.concatenate(parts)
+    return columns
+
+
+def _numpy(table: pa.Table, name: str) -> np.ndarray:
+    if name not in table.column_names:
+        return np.full(table.num_rows, np.nan)
+    return table.column(name).to_numpy()
+
+
+def _join(studies: Sequence[_Study]) -> pd.DataFrame:
     """One frame; the trials' names are categories, so that ten million rows stay small."""
-    kept = [(p, t) for p, t in zip(parts, trials, strict=True) if len(p)]
-    if not kept:
+    rows = [row for s in studies for row in s.rows]
+    lengths = [n for s in studies for n in s.lengths]
+    if not sum(lengths):
         return pd.DataFrame(columns=[*KEYS, "step"])
-    lengths = [len(p) for p, _ in kept]
+    with_rows = [row for row, n in zip(rows, lengths, strict=True) if n]
     front: dict[str, Any] = {}
     for key in ("study", "id", "arm"):
-        names = sorted({t[key] for _, t in kept})
+        names = sorted({row[key] for row in with_rows})
         number = {name: i for i, name in enumerate(names)}
-        codes = np.repeat([number[t[key]] for _, t in kept], lengths)
+        small = np.min_scalar_type(-len(names))
+        codes = np.repeat(np.array([number.get(r[key], -1) for r in rows], dtype=small), lengths)
         front[key] = pd.Categorical.from_codes(codes, categories=names)
-    front["seed"] = np.repeat(np.array([t["seed"] for _, t in kept], dtype=np.int64), lengths)
-    columns = list(dict.fromkeys(c for p, _ in kept for c in p.columns))
-    for column in columns:  # one by one: never two copies of everything
-        front[column] = np.concatenate(
-            [p[column].to_numpy() if column in p else np.full(len(p), np.nan) for p, _ in kept]
+    front["seed"] = np.repeat(np.array([row["seed"] for row in rows], dtype=np.int64), lengths)
+    if len(studies) == 1:
+        return pd.DataFrame(front | studies[0].columns, copy=False)
+    for name in dict.fromkeys(n for s in studies for n in s.columns):
+        front[name] = np.concatenate(
+            [s.columns.get(name, np.full(sum(s.lengths), np.nan)) for s in studies]
         )
     return pd.DataFrame(front, copy=False)
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.bracket import choose_lr
+from ablate.analysis.bracket import choose_by_seed, choose_lr
 from ablate.analysis.comparable import check_comparable
 from ablate.analysis.effects import effects
 from ablate.analysis.estimate import Fit
 from ablate.analysis.frames import Frames
-from ablate.analysis.rule import Rule, read_rule
+from ablate.analysis.rule import Rule, at_look, read_rule
 from ablate.errors import StudyError
 from ablate.rundir import ENDED
 
@@ -34,9 +34,12 @@ class Judgement:
     baseline: str | None
     table: pd.DataFrame
     fit: Fit
+    values: pd.DataFrame
+    """`arm, seed, value` of what was compared; not a number where the trial diverged."""
     lrs: pd.DataFrame
     chosen: list[str]
-    """Ids of the trials that were compared or counted: at each arm's own best learning rate."""
+    """Ids of the trials that were compared or counted: each seed at the learning rate that is best
+    on the other seeds of its arm."""
     exploratory: list[str]
     """Why the result is exploratory; empty where it is confirmatory."""
     notes: list[str]
@@ -104,18 +107,16 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
                 f"(marked exploratory)."
             )
         exploratory.append(f"the study is unfinished: {said}")
-    if int(manifest.get("revision", 1)) > 1 and manifest.get("decide"):
-        what = [str(h.get("what", "")) for h in manifest.get("history", [])[1:]]
-        exploratory.append(
-            "the study was changed after its launch: " + ("; ".join(what) or "see its history")
-        )
+    rule, reasons, looks = at_look(rule, manifest, _seeds(trials))
+    exploratory += reasons
 
     ended = trials[trials["status"].isin(["done", "diverged"])].copy()
     _require_metric(trials, ended, rule.metric, study)
     ended[rule.metric] = ended[rule.metric].astype(float) if rule.metric in ended else np.nan
     ended["ok"] = (ended["status"] == "done") & np.isfinite(ended[rule.metric])
     lrs = choose_lr(ended, rule.metric, lower_is_better=rule.lower_is_better)
-    chosen = ended.merge(lrs[["arm", "lr"]].rename(columns={"lr": "best"}), on="arm")
+    judging = choose_by_seed(ended, rule.metric, lower_is_better=rule.lower_is_better)
+    chosen = ended.merge(judging.rename(columns={"lr": "best"}), on=["arm", "seed"])
     chosen = chosen[chosen["lr"].isna() | (chosen["lr"] == chosen["best"])]
 
     references, baseline = _references(manifest, trials)
@@ -139,12 +140,19 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         baseline=baseline,
         table=_with_costs(table, trials, chosen, lrs),
         fit=model,
+        values=values,
         lrs=lrs,
         chosen=chosen["id"].tolist(),
         exploratory=exploratory,
-        notes=_notes(model, lrs, counts, trials),
+        notes=[*looks, *_notes(model, lrs, judging, counts, trials)],
         counts=counts,
     )
+
+
+def _seeds(trials: pd.DataFrame) -> int:
+    """Of each arm, as planned; where arms differ, the fewest."""
+    each = trials.groupby("arm")["seed"].nunique()
+    return int(each.min()) if len(each) else 0
 
 
 def _references(
@@ -207,7 +215,11 @@ def _with_costs(
 
 
 def _notes(
-    model: Fit, lrs: pd.DataFrame, counts: Mapping[str, int], trials: pd.DataFrame
+    model: Fit,
+    lrs: pd.DataFrame,
+    judging: pd.DataFrame,
+    counts: Mapping[str, int],
+    trials: pd.DataFrame,
 ) -> list[str]:
     notes = []
     if not model.blocked:
@@ -219,9 +231,19 @@ def _notes(
             f"(for example {gone['id'].iloc[0]})."
         )
     if (lrs["rates"] > 1).any():
+        each = judging.groupby("arm")["seed"].nunique()
+        alone = each[each < 2].index.tolist()
         notes.append(
-            "Each arm stands at its own best learning rate, chosen on the seeds that judge it."
+            "Each seed is judged at the learning rate that is best on the other seeds of its arm."
+            + (f" {', '.join(alone)}: one seed, which chose for itself." if alone else "")
         )
+        spread = judging.groupby("arm")["lr"].unique()
+        several = {a: sorted(v) for a, v in spread.items() if len(v) > 1}
+        notes += [
+            f"{arm}: seeds disagree about the best learning rate "
+            f"({', '.join(f'{r:g}' for r in rates)})."
+            for arm, rates in several.items()
+        ]
     return notes
 
 

@@ -1,12 +1,16 @@
-"""The verdict table for a paper (booktabs)."""
+"""The tables for a paper (booktabs)."""
 
 from __future__ import annotations
 
+import pandas as pd
+
+from ablate.analysis.cells import TEXT
 from ablate.analysis.display import display, explain
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.markdown import verdict_columns
+from ablate.analysis.registry import Section
 
-__all__ = ["latex"]
+__all__ = ["latex", "latex_table"]
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -22,14 +26,25 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "Δ": r"$\Delta$",
+    "×": r"$\times$",
 }
 
 
 def latex(j: Judgement) -> str:
-    """A `table` environment; it needs the package booktabs."""
+    """The verdicts as a `table` environment; it needs the package booktabs."""
     columns = verdict_columns(j)
-    rows = display(j)[list(columns)]
     left = {"arm", "reference", "verdict"}
+    return _environment(display(j)[list(columns)], columns, left, _caption(j))
+
+
+def latex_table(section: Section, text: pd.DataFrame) -> str:
+    """One of the other tables, from its cells."""
+    titles = {c: section.columns[c][0] for c in text}
+    left = {c for c in text if section.columns[c][1] in TEXT}
+    return _environment(text, titles, left, _escape(f"{section.title}. {section.note}"))
+
+
+def _environment(rows: pd.DataFrame, columns: dict[str, str], left: set[str], caption: str) -> str:
     lines = [
         "% needs \\usepackage{booktabs}",
         r"\begin{table}",
@@ -39,12 +54,12 @@ def latex(j: Judgement) -> str:
         " & ".join(map(_escape, columns.values())) + r" \\",
         r"\midrule",
         *(
-            " & ".join(_cell(c, v) for c, v in row.items()) + r" \\"
+            " & ".join(_cell(c in left, v) for c, v in row.items()) + r" \\"
             for row in rows.to_dict("records")
         ),
         r"\bottomrule",
         r"\end{tabular}",
-        rf"\caption{{{_caption(j)}}}",
+        rf"\caption{{{caption}}}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -55,8 +70,8 @@ def _caption(j: Judgement) -> str:
     return _escape(exploratory + explain(j))
 
 
-def _cell(column: str, value: str) -> str:
-    numeric = column not in ("arm", "reference", "verdict") and value[:1] in tuple("+-[")
+def _cell(left: bool, value: str) -> str:
+    numeric = not left and value[:1] in tuple("+-[") and "%" not in value
     return f"${value}$" if numeric else _escape(value)
 
 

@@ -4,20 +4,29 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ablate.analysis.display import display, explain, headline, si
+from ablate.analysis.cells import cells
+from ablate.analysis.display import decimals, display, explain, headline, si
 from ablate.analysis.judgement import Judgement
+
+if TYPE_CHECKING:
+    from ablate.analysis.registry import Section
 
 __all__ = ["arms_table", "commands", "environment", "markdown", "trials_table", "verdict_columns"]
 
 
-def markdown(j: Judgement) -> str:
-    """The whole of report.md."""
+def markdown(j: Judgement, made: Sequence[tuple[Section, pd.DataFrame]] = ()) -> str:
+    """The whole of report.md.
+
+    Args:
+        j: the judgement.
+        made: the other tables, as `sections` gives them.
+    """
     lines = [f"# {j.study}", ""]
     if j.manifest.get("question"):
         lines += [f"**{j.manifest['question']}**", ""]
@@ -34,6 +43,10 @@ def markdown(j: Judgement) -> str:
     lines += [*notes, ""] if notes else []
     lines += [explain(j), "", *(f"{note}\n" for note in j.notes)]
     lines += ["![Effects](effects.svg)", "", "![Curves](curves.svg)", ""]
+    for section, frame in made:
+        text = cells(frame, section.columns, decimals(j))
+        titles = {c: section.columns[c][0] for c in text}
+        lines += [f"## {section.title}", "", section.note, "", _table(_named(text, titles)), ""]
     lines += ["## Arms", "", _table(arms_table(j)), ""]
     lines += ["## Trials", "", _table(trials_table(j)), ""]
     lines += ["## Environment", "", *(f"- {k}: {v}" for k, v in environment(j).items()), ""]

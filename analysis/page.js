@@ -20,6 +20,10 @@
       hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
       modebar: { color: colour("--soft"), bgcolor: "rgba(0,0,0,0)", activecolor: colour("--ink") },
       dragmode: small ? false : "zoom",
+      updatemenus: (layout.updatemenus || []).map((menu) => ({
+        ...menu, bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") },
+        active: -1,
+      })),
     };
   }
 
@@ -47,6 +51,7 @@
       layout.yaxis = { ...layout.yaxis, type: "log", range: null, autorange: true };
     }
     if (spec.curve && !checked("bands")) data = data.filter((t) => t.meta !== "band");
+    if (spec.curve && !checked("spikes")) data = data.filter((t) => t.meta !== "spike");
     drawn.add(id);
     return Plotly.react(id, data, themed(layout), config);
   }
@@ -59,7 +64,7 @@
       if (!hidden) draw(id);
     }
   }
-  for (const id of ["metric", "bands", "minus", "log"]) {
+  for (const id of ["metric", "bands", "minus", "log", "spikes"]) {
     const control = document.getElementById(id);
     if (control) control.addEventListener("change", show);
   }

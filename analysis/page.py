@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,13 @@ from typing import Any
 import pandas as pd
 from plotly.offline import get_plotlyjs
 
-from ablate.analysis.display import display, explain, headline, si
-from ablate.analysis.figures import curve_figure, effects_figure
+from ablate.analysis.cells import TEXT, cells
+from ablate.analysis.display import decimals, display, explain, headline, si
+from ablate.analysis.figures import curve_figure, effects_figure, spike_marks
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.markdown import changes, commands, environment, trials_table, verdict_columns
+from ablate.analysis.material import Material
+from ablate.analysis.registry import Section
 
 __all__ = ["page"]
 
@@ -24,21 +27,26 @@ _POLICY = (
 _WIDE = {"seeds", "mean", "p", "lr", "reference", "baseline_difference", "baseline_interval"}
 """Columns of the verdict table that a phone leaves out."""
 _LEFT = {"arm", "reference", "verdict"}
+_FOLDED_FROM, _FOLDED_BELOW = 40, 10
+"""Rows of a table by itself, and of one below a figure that shows the same."""
 
 
-def page(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> str:
+def page(m: Material, made: Sequence[tuple[Section, pd.DataFrame]]) -> str:
     """The whole of index.html.
 
     Args:
-        j: the judgement.
-        curves: thinned curves by metric, as `bands` gives them; the first is shown first.
+        m: the judgement and its curves; the first metric is shown first.
+        made: the other tables, as `sections` gives them.
     """
+    j, curves = m.j, m.curves
     specs: dict[str, Any] = {}
     if len(j.table) > 1:
         specs["effects"] = effects_figure(j)
+    marks = spike_marks(m)
     for i, (metric, curve) in enumerate(curves.items()):
-        figure = curve_figure(j, curve, metric)
+        figure = curve_figure(j, curve, metric, marks)
         specs[f"curve{i}"] = figure | {"curve": metric, "baseline": j.baseline}
+    tables = [_part(section, frame, m, specs) for section, frame in made]
     # No text of a study can end the element that holds it.
     data = json.dumps(specs, separators=(",", ":"), sort_keys=True, allow_nan=False).replace(
         "<", "\\u003c"
@@ -51,7 +59,8 @@ def page(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> str:
             _figure("Effects", _EFFECTS, '<div class="figure" id="effects"></div>')
             if "effects" in specs
             else "",
-            _curves(curves),
+            _curves(curves, marks=len(marks) > 0),
+            *tables,
             _arms(j),
             _plan(j),
             _trials(j),
@@ -129,7 +138,34 @@ def _verdicts(j: Judgement) -> str:
     return f'<h2>Verdicts</h2>\n<div class="scroll" id="verdicts">{table}</div>\n{notes}'
 
 
-def _curves(curves: Mapping[str, pd.DataFrame]) -> str:
+def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, Any]) -> str:
+    """A table with its plots; long ones are folded."""
+    figures = []
+    for plot in section.plots:
+        spec = plot(frame, m)
+        if spec is not None:
+            id = f"{section.name}-{plot.__name__}"
+            specs[id] = spec
+            figures.append(f'<div class="figure" id="{id}"></div>')
+    text = cells(frame, section.columns, decimals(m.j))
+    head = "".join(f"<th{_number(section, c)}>{escape(section.columns[c][0])}</th>" for c in text)
+    rows = "".join(
+        "<tr>" + "".join(f"<td{_number(section, c)}>{escape(row[c])}</td>" for c in text) + "</tr>"
+        for row in text.to_dict("records")
+    )
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    table = f'<div class="scroll">{table}</div>'
+    if len(text) > (_FOLDED_FROM if not figures else _FOLDED_BELOW):
+        table = f"<details><summary>{len(text)} rows</summary>{table}</details>"
+    body = f'<p class="soft">{escape(section.note)}</p>{"".join(figures)}{table}'
+    return f'<section id="{section.name}">{_section(section.title, body)}</section>'
+
+
+def _number(section: Section, column: str) -> str:
+    return "" if section.columns[column][1] in TEXT else ' class="number"'
+
+
+def _curves(curves: Mapping[str, pd.DataFrame], *, marks: bool) -> str:
     if not curves:
         return ""
     options = "".join(
@@ -139,7 +175,9 @@ def _curves(curves: Mapping[str, pd.DataFrame]) -> str:
         f'<div class="controls"><label>Metric <select id="metric">{options}</select></label>'
         '<label><input type="checkbox" id="bands" checked> range over seeds</label>'
         '<label><input type="checkbox" id="minus"> minus the baseline</label>'
-        '<label><input type="checkbox" id="log"> logarithmic</label></div>'
+        '<label><input type="checkbox" id="log"> logarithmic</label>'
+        + ('<label><input type="checkbox" id="spikes" checked> spikes</label>' if marks else "")
+        + "</div>"
     )
     figures = "".join(f'<div class="figure" id="curve{i}"></div>' for i in range(len(curves)))
     note = (

@@ -2,54 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from ablate.analysis.bands import bands
+from ablate.analysis.cells import cells
+from ablate.analysis.display import decimals
 from ablate.analysis.judgement import Judgement
-from ablate.analysis.latex import latex
+from ablate.analysis.latex import latex, latex_table
 from ablate.analysis.markdown import markdown
+from ablate.analysis.material import Material
 from ablate.analysis.page import page
 from ablate.analysis.pictures import curves_picture, effects_picture, save
+from ablate.analysis.registry import Section, sections
 from ablate.rundir import write_atomic
 
-__all__ = ["publish", "thinned_curves"]
-
-_CURVES = ("train/loss", "val/bpb", "val/loss", "train/grad_norm")
-
-_TABLES: dict[str, Callable[[Judgement, Mapping[str, pd.DataFrame]], pd.DataFrame]] = {
-    "effects": lambda j, _: j.table,
-    "trials": lambda j, _: j.frames.trials,
-    "curves": lambda _, curves: pd.concat(
-        [c.assign(metric=m) for m, c in curves.items()] or [pd.DataFrame({"metric": []})],
-        ignore_index=True,
-    ),
-}
-"""What is written as CSV and Parquet; a new table is one line here."""
+__all__ = ["publish"]
 
 
-def thinned_curves(j: Judgement) -> dict[str, pd.DataFrame]:
-    """The curves that the report draws, by metric: those with more than one point."""
-    wanted = dict.fromkeys((*_CURVES, j.rule.metric))
-    all_of_them = {
-        m: bands(j.frames.curves, m, ids=j.finished, baseline=j.baseline) for m in wanted
-    }
-    return {m: c for m, c in all_of_them.items() if c["step"].nunique() > 1}
+def publish(j: Judgement, folder: Path, material: Material | None = None) -> Path:
+    """Writes index.html, report.md, and each table as .csv, .parquet and .tex; returns the page.
 
-
-def publish(j: Judgement, folder: Path) -> Path:
-    """Writes index.html, report.md, effects.tex, the tables and the figures; returns the page."""
+    What an earlier report wrote and this one has nothing to say about is removed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    curves = thinned_curves(j)
-    for name, make in _TABLES.items():
-        table = make(j, curves)
+    m = material or Material(j)
+    made = sections(m)
+    for name, table in _tables(m, made).items():
         write_atomic(folder / f"{name}.csv", table.to_csv(index=False))
         table.to_parquet(folder / f"{name}.parquet", index=False)
+    for section, table in made:
+        text = cells(table, section.columns, decimals(j))
+        write_atomic(folder / f"{section.name}.tex", latex_table(section, text))
     save(effects_picture(j), folder / "effects")
-    save(curves_picture(j, curves), folder / "curves")
-    write_atomic(folder / "report.md", markdown(j))
+    save(curves_picture(j, m.curves), folder / "curves")
+    write_atomic(folder / "report.md", markdown(j, made))
     write_atomic(folder / "effects.tex", latex(j))
-    write_atomic(folder / "index.html", page(j, curves))
+    write_atomic(folder / "index.html", page(m, made))
+    _remove_stale(folder, {section.name for section, _ in made})
     return folder / "index.html"
+
+
+def _tables(m: Material, made: list[tuple[Section, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+    curves = [c.assign(metric=name) for name, c in m.curves.items()]
+    return {
+        "effects": m.j.table,
+        "trials": m.j.frames.trials,
+        "curves": pd.concat(curves or [pd.DataFrame({"metric": []})], ignore_index=True),
+        **{section.name: table for section, table in made},
+    }
+
+
+def _remove_stale(folder: Path, names: set[str]) -> None:
+    from ablate.analysis.registry import SECTIONS
+
+    for section in SECTIONS:
+        if section.name not in names:
+            for suffix in ("csv", "parquet", "tex"):
+                (folder / f"{section.name}.{suffix}").unlink(missing_ok=True)

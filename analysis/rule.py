@@ -12,7 +12,7 @@ from typing import Any
 from ablate.analysis.multiplicity import CORRECTIONS
 from ablate.errors import ConfigError
 
-__all__ = ["Rule", "read_rule"]
+__all__ = ["Rule", "at_look", "read_rule"]
 
 _HIGHER_IS_BETTER = ("accuracy", "tokens_per_second", "score", "mfu")
 
@@ -24,6 +24,10 @@ class Rule:
     """The smallest difference that matters, in units of the metric."""
     alpha: float = 0.05
     correction: str = "holm"
+    margin: float | None = None
+    """Of equivalence; None: the smallest effect."""
+    look: str = ""
+    """Which of the declared looks this is, in words; alpha is then that look's own."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -32,9 +36,16 @@ class Rule:
             raise ConfigError(
                 "decide.smallest_effect", self.smallest_effect, "must not be negative"
             )
+        if self.margin is not None and not self.margin > 0:
+            raise ConfigError("decide.margin", self.margin, "must be greater than 0")
         if self.correction not in CORRECTIONS:
             known = "must be one of " + ", ".join(CORRECTIONS)
             raise ConfigError("decide.correction", self.correction, known)
+
+    @property
+    def equivalence(self) -> float:
+        """Half the width of the region in which two arms count as equivalent."""
+        return self.smallest_effect if self.margin is None else self.margin
 
     @property
     def lower_is_better(self) -> bool:
@@ -49,7 +60,7 @@ def read_rule(manifest: Mapping[str, Any], metric: str | None = None) -> tuple[R
         metric: another metric than the frozen one, if any.
     """
     frozen = manifest.get("decide")
-    names = {f.name for f in dataclasses.fields(Rule)}
+    names = {f.name for f in dataclasses.fields(Rule)} - {"look"}
     rule = Rule(**{k: v for k, v in (frozen or {}).items() if k in names and v is not None})
     reasons = []
     if not frozen or manifest.get("design") == "singles":
@@ -65,6 +76,45 @@ def read_rule(manifest: Mapping[str, Any], metric: str | None = None) -> tuple[R
         )
         rule = dataclasses.replace(rule, metric=metric)
     return rule, reasons
+
+
+def at_look(
+    rule: Rule, manifest: Mapping[str, Any], seeds: int
+) -> tuple[Rule, list[str], list[str]]:
+    """The rule at this look, why it is only exploratory, and what people should know.
+
+    Looks at growing numbers of seeds were declared with their levels in the manifest; any other
+    look, and any look of a study that grew without declaring one, is optional stopping.
+
+    Args:
+        rule: of the study.
+        manifest: of the study.
+        seeds: of each arm, planned so far.
+    """
+    spending = (manifest.get("decide") or {}).get("spending") or {}
+    looks = [int(n) for n in spending.get("looks") or []]
+    levels = spending.get("alpha_at_look") or []
+    grown = int(manifest.get("revision", 1)) > 1 and bool(manifest.get("decide"))
+    entries = manifest.get("history", [])[1:]
+    if not looks:
+        what = [str(h.get("what", "")) for h in entries]
+        said = "; ".join(filter(None, what)) or "see its history"
+        reason = f"the study was changed after its launch, and no looks were declared: {said}"
+        return rule, [reason] if grown else [], []
+    if seeds not in looks or len(levels) != len(looks):
+        planned = ", ".join(map(str, looks))
+        return rule, [f"an unplanned look at {seeds} seeds (declared: {planned})"], []
+    unplanned = sorted({int(n) for h in entries for n in h.get("looks", []) if n not in looks})
+    reasons = []
+    if unplanned:
+        reasons.append(f"it was looked at with {', '.join(map(str, unplanned))} seeds, undeclared")
+    number, level = looks.index(seeds), float(levels[looks.index(seeds)])
+    name = str(spending.get("rule", "obrien_fleming")).replace("obrien_fleming", "O'Brien-Fleming")
+    look = (
+        f"Look {number + 1} of {len(looks)} ({seeds} of {looks[-1]} seeds): {name} spending "
+        f"leaves it a level of {level:.3g} of the declared {rule.alpha:g}."
+    )
+    return dataclasses.replace(rule, alpha=max(level, 1e-12), look=look), reasons, [look]
 
 
 def _hash(decide: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from rich import box
@@ -11,8 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.bands import bands, sparkline
-from ablate.analysis.display import display, explain, headline
+from ablate.analysis.cells import TEXT, cells
+from ablate.analysis.display import decimals, display, explain, headline
 from ablate.analysis.judgement import Judgement
+from ablate.analysis.registry import Section
 
 __all__ = ["render", "show"]
 
@@ -26,13 +30,23 @@ STYLES = {
 }
 
 
-def show(j: Judgement, console: Console | None = None) -> None:
-    """Prints the study's verdicts to `console` (standard output)."""
+_LONGEST = 60
+"""Rows of a table in a terminal; the page has the rest."""
+
+
+def show(
+    j: Judgement,
+    console: Console | None = None,
+    made: Sequence[tuple[Section, pd.DataFrame]] = (),
+) -> None:
+    """Prints the study's verdicts, and the tables that belong in a terminal, to `console`."""
     console = console or Console(highlight=False)
-    console.print(render(j, console.width))
+    console.print(render(j, console.width, made))
 
 
-def render(j: Judgement, width: int) -> RenderableType:
+def render(
+    j: Judgement, width: int, made: Sequence[tuple[Section, pd.DataFrame]] = ()
+) -> RenderableType:
     """Everything that is printed of a study, for a terminal of `width` columns."""
     parts: list[RenderableType] = [Text(j.study, style="bold")]
     if j.manifest.get("question"):
@@ -45,6 +59,13 @@ def render(j: Judgement, width: int) -> RenderableType:
         if row["note"]
     ]
     parts += [Text(headline(j), style="bold"), Text(explain(j), style="dim"), *map(Text, j.notes)]
+    for section, frame in made:
+        if section.terminal and len(frame) <= _LONGEST:
+            parts += [
+                Text(""),
+                Text(section.title, style="bold"),
+                _section(section, frame, j, width),
+            ]
     curves = _curves(j, width)
     if curves is not None:
         parts.append(Padding(curves, (1, 0, 0, 0)))
@@ -63,6 +84,26 @@ def _verdicts(j: Judgement, width: int) -> Table:
     for row in rows.to_dict("records"):
         style = STYLES.get(row["verdict"], "")
         table.add_row(row["arm"], *(row[c] for c, _ in columns), Text(row["verdict"], style=style))
+    return table
+
+
+def _section(section: Section, frame: pd.DataFrame, j: Judgement, width: int) -> Table:
+    """One of the other tables: as many of its columns as fit."""
+    text = cells(frame, section.columns, decimals(j))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown: list[str] = []
+    for column in text:
+        title, form = section.columns[column]
+        width -= _width(text, column, title)
+        if width < 0 and shown:
+            break
+        shown.append(column)
+        if form in TEXT:
+            table.add_column(title, overflow="fold")
+        else:
+            table.add_column(title, justify="right", no_wrap=True)
+    for row in text[shown].to_dict("records"):
+        table.add_row(*row.values())
     return table
 
 

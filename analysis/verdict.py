@@ -70,7 +70,7 @@ def _decide_on_values(e: Evidence, rule: Rule) -> tuple[str, str]:
     # none.
     if excludes_zero and abs(e.difference) >= rule.smallest_effect * (1 - 1e-9):
         return ("better" if (e.difference < 0) == rule.lower_is_better else "worse"), ""
-    if -rule.smallest_effect < e.equivalent_low and e.equivalent_high < rule.smallest_effect:
+    if -rule.equivalence < e.equivalent_low and e.equivalent_high < rule.equivalence:
         return "equivalent", "differs, but by less than matters" if excludes_zero else ""
     return "undecided", ""
 
@@ -114,7 +114,7 @@ def seeds_that_decide(
     outside = np.maximum(
         -special.stdtrit(freedom, bonferroni) * ratio * error, rule.smallest_effect
     )
-    inside = rule.smallest_effect + special.stdtrit(freedom, rule.alpha) * error
+    inside = rule.equivalence + special.stdtrit(freedom, rule.alpha) * error
     z = lambda x: special.ndtr((x - difference) / error)  # noqa: E731
     differs = 1 - z(outside) + z(-outside)
     equal = np.where(inside > 0, z(inside) - z(-inside), 0.0)

@@ -6,18 +6,25 @@ import contextlib
 import hashlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.cli.multirun_choices import Choices, choices_of
+from ablate.cli.multirun_launchers import show_dry_run, with_cluster
 from ablate.errors import AblateError, ConfigError, TrialError
+from ablate.launch.singles import record_single
+from ablate.rundir import State, StudyDir, TrialDir
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-__all__ = ["run_multirun", "study_name"]
+    from ablate.plan import SingleTrial
+
+__all__ = ["Job", "objective", "run_multirun", "study_name"]
 
 NOT_OF_THE_STUDY = ("study", "runs_dir", "force", "track", "cluster", "hydra")
 """Sections that may differ between two calls that mean the same study."""
@@ -28,31 +35,43 @@ class Job:
     """What Hydra calls for every job; it is pickled where the launcher uses other processes."""
 
     common: tuple[str, ...]
+    planned: bool = False
+    """Whether our sweeper has frozen the study before."""
 
     def __call__(self, config: Any) -> float | None:
-        """The objective that sweepers minimise: the last held-out loss, infinite where the trial
-        diverged.
-        """
+        """The objective that sweepers minimise."""
         from hydra.core.hydra_config import HydraConfig
 
         from ablate.cli.train import failure, run_single
 
-        trial, state = run_single(list(HydraConfig.get().overrides.task), common=self.common)
+        overrides = list(HydraConfig.get().overrides.task)
+        trial, state = run_single(overrides, common=self.common, of_sweep=self.planned)
         if state.status == "preempted":
+            if "SUBMITIT_EXECUTOR" in os.environ and "SIGUSR2" in (state.reason or ""):
+                signal.raise_signal(signal.SIGUSR2)  # now submitit may requeue the job
             raise KeyboardInterrupt  # the whole multirun stops, not this job alone
-        if state.status == "failed":
+        if state.status not in ("done", "diverged"):
             raise TrialError(failure(trial, state))
         summary = trial.summary() or {}
         print(
             f"{trial.id}: {state.status}",
             *(f"{k} {summary[k]:.4f}" for k in ("val/bpb",) if summary.get(k)),
         )
-        return float("inf") if state.status == "diverged" else summary.get("val/loss")
+        return objective(trial, state)
 
 
-def run_multirun(overrides: Sequence[str]) -> int:
+def objective(trial: TrialDir, state: State) -> float | None:
+    """The last held-out loss, infinite where the trial diverged."""
+    return float("inf") if state.status == "diverged" else (trial.summary() or {}).get("val/loss")
+
+
+def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
     """0 where every trial ended; Hydra goes on past a failed one, and the failure is raised at the
     end.
+
+    Args:
+        overrides: Hydra's grammar, with several values for a key.
+        dry_run: only say what would run, and where.
 
     Raises:
         ConfigError: before anything is written, where any of the jobs is illegal.
@@ -60,18 +79,28 @@ def run_multirun(overrides: Sequence[str]) -> int:
     """
     parsed = _parse(overrides)
     ours = [o for o in parsed if not _is_hydras(o)]
-    common = tuple(o.input_line for o in ours if not o.is_sweep_override() and o.input_line)
-    jobs = _jobs(parsed)
+    choices = choices_of(parsed)
     given = {o.key_or_group: o for o in parsed}
     extra = []
     if "study" not in given:
-        extra.append(f"study={study_name(ours)}")
+        extra.append(f"study={_study(choices, given, ours)}")
     if "hydra.sweep.dir" not in given:
         extra += ["hydra.sweep.dir=${runs_dir}/${study}/hydra", "hydra.sweep.subdir=."]
+    common = tuple(o.input_line for o in ours if not o.is_sweep_override() and o.input_line)
     common += tuple(e for e in extra if e.startswith("study="))
-    _check(jobs, [e for e in extra if e.startswith("study=")])
-    _run_hydra(Job(common), ["-m", *overrides, *extra])
+    study_lines = [e for e in extra if e.startswith("study=")]
+    if dry_run:
+        return show_dry_run(choices, _dry_jobs(choices, parsed, study_lines), common)
+    jobs = _jobs(choices, parsed)
+    singles = _check(choices, jobs, study_lines, common)
+    for single in singles:
+        # In their order, so that the first arm is the baseline whoever is quickest.
+        record_single(single)
+    argv = [_forced(o) for o in parsed]
     study = next((c.partition("=")[2] for c in common if c.startswith("study=")), None)
+    with _named_failures(Path(str(given["runs_dir"].value() if "runs_dir" in given else "runs"))
+                         / (study or "")):  # fmt: skip
+        _run_hydra(Job(common, choices.sweeper == "ablate"), ["-m", *argv, *extra])
     if study:
         print(f"The verdicts: ablate report {study}", file=sys.stderr)
     return 0
@@ -86,6 +115,14 @@ def study_name(overrides: Sequence[Override]) -> str:
     lines = sorted(o.input_line or "" for o in overrides if _section(o) not in NOT_OF_THE_STUDY)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:6]
     return "-".join(["multirun", *words[:4], digest])
+
+
+def _study(choices: Choices, given: dict[str, Override], ours: Sequence[Override]) -> str:
+    """A sweep's study is called as `ablate launch` calls it."""
+    named = given.get("sweep")
+    if choices.sweeper == "ablate" and named is not None and not named.is_sweep_override():
+        return str(named.value())
+    return study_name(ours)
 
 
 def _parse(overrides: Sequence[str]) -> list[Override]:
@@ -111,13 +148,19 @@ def _section(override: Override) -> str:
     return re.split(r"[./]", override.key_or_group)[0]
 
 
-def _jobs(parsed: Sequence[Override]) -> list[list[str]] | None:
+def _forced(override: Override) -> str:
+    """`sweep.seeds=2` for Hydra, which may not know the key before a sweep is chosen."""
+    line = override.input_line or ""
+    return f"++{line}" if override.key_or_group.startswith("sweep.") and line[0] != "+" else line
+
+
+def _jobs(choices: Choices, parsed: Sequence[Override]) -> list[list[str]] | None:
     """The overrides of each job, where Hydra's own sweeper is used (another one decides alone)."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.types import ValueType
     from hydra.errors import HydraException
 
-    if any(o.key_or_group in ("hydra/sweeper", "hydra.sweeper") for o in parsed):
+    if choices.sweeper != "basic":
         return None
     if any(o.value_type is ValueType.GLOB_CHOICE_SWEEP for o in parsed):
         return None
@@ -127,17 +170,48 @@ def _jobs(parsed: Sequence[Override]) -> list[list[str]] | None:
         raise AblateError(f"Hydra cannot sweep this: {error}") from None
 
 
-def _check(jobs: list[list[str]] | None, extra: Sequence[str]) -> None:
-    """Refuses an illegal job before the first one runs."""
+def _dry_jobs(
+    choices: Choices, parsed: Sequence[Override], study: Sequence[str]
+) -> list[list[str]]:
+    """As `_jobs`, our own sweeper's too."""
+    if choices.sweeper == "ablate":
+        from ablate.cli.multirun_designs import plan_multirun
+        from ablate.plan import DEFAULT_STUDY
+
+        return plan_multirun(
+            [*(o for o in parsed if not _is_hydras(o)), *_parse(study)], DEFAULT_STUDY
+        )[1]
+    jobs = _jobs(choices, parsed)
+    if jobs is None:
+        raise AblateError(
+            "Which trials there will be, the sweeper decides while they run, so there is nothing "
+            "to show beforehand. Leave out --dry-run."
+        )
+    _check(choices, jobs, study, ())
+    return [[*job, *study] for job in jobs]
+
+
+def _check(
+    choices: Choices, jobs: list[list[str]] | None, study: Sequence[str], common: Sequence[str]
+) -> list[SingleTrial]:
+    """The trials of the jobs; refuses an illegal one before the first one runs."""
     from ablate.launch.preflight import check_data
     from ablate.plan import single_trial
 
     checked: list[Any] = []
+    found = []
     for job in jobs or []:
-        config = single_trial([*job, *extra]).trial.config
+        lines = [*job, *study]
+        if choices.launcher == "slurm":
+            lines = with_cluster(lines)
+        single = single_trial(lines, common=common)
+        config = single.trial.config
+        choices.check(config["cluster"])
         if config["data"] not in checked:
             checked.append(config["data"])
             check_data(config, progress=True)
+        found.append(single)
+    return found
 
 
 def _run_hydra(job: Job, argv: list[str]) -> None:
@@ -155,6 +229,23 @@ def _run_hydra(job: Job, argv: list[str]) -> None:
     except (HydraException, OmegaConfBaseException) as error:
         words = " ".join(str(error).partition("Config search path")[0].split())
         raise AblateError(f"Hydra refuses this multirun: {words}") from error
+
+
+@contextlib.contextmanager
+def _named_failures(folder: Path) -> Iterator[None]:
+    """Hydra raises the first failure; the message counts the others."""
+    try:
+        yield
+    except TrialError as error:
+        study = StudyDir(folder)
+        states = [t.live_state().status for t in study.trials()] if study.exists() else []
+        failed = states.count("failed") + states.count("cancelled")
+        if failed < 2:
+            raise
+        raise TrialError(
+            f"{failed} trials of {study.name} failed (ablate status {study.name}); one of them: "
+            f"{error}"
+        ) from error
 
 
 @contextlib.contextmanager

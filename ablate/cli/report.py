@@ -26,16 +26,6 @@ EXAMPLES = """\
   ablate report hello --metric val/loss
 """
 
-_PAGE_METRICS = (
-    "tokens",
-    "train/loss",
-    "val/loss",
-    "val/bpb",
-    "train/grad_norm",
-    "lr",
-    "tokens_per_second",
-)
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Reports each study, and returns 0; raises AblateError where a study cannot be judged."""
@@ -61,19 +51,22 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dic
     # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
     from ablate.analysis.frames import load
     from ablate.analysis.judgement import judge
+    from ablate.analysis.material import METRICS, Material
     from ablate.analysis.publish import publish
+    from ablate.analysis.registry import sections
     from ablate.analysis.terminal import show
 
-    wanted = {*_PAGE_METRICS, *([options.metric] if options.metric else [])}
+    wanted = {"tokens", *METRICS, *([options.metric] if options.metric else [])}
     j = judge(
         load(study.path, columns=sorted(wanted)), metric=options.metric, partial=options.partial
     )
     folder = study.report_path if options.out is None else Path(options.out)
     if options.out is not None and not alone:
         folder /= study.name
+    material = Material(j)
     if not options.json:
-        show(j)
-    page = publish(j, folder)
+        show(j, made=sections(material))
+    page = publish(j, folder, material)
     print(f"Report: {page}", file=sys.stderr if options.json else sys.stdout)
     return j.to_json()
 

@@ -11,10 +11,10 @@ from typing import Any
 from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.progress import progress_of_trial
-from ablate.errors import DivergedError, TrialError
+from ablate.errors import AblateError, DivergedError, TrialError
 from ablate.rundir import State, TrialDir
 
-__all__ = ["main", "run_single"]
+__all__ = ["failure", "main", "recorded", "run_single"]
 
 EXAMPLES = """\
   ablate train size=tiny                             a small model on the King James Bible
@@ -22,6 +22,8 @@ EXAMPLES = """\
   ablate train size=tiny train.steps=500 study=try   a study of its own
   ablate train data.path=my_texts/                   your own text
   ablate train -m size=tiny position=rope,alibi seed=0,1    a Hydra multirun, recorded as a study
+  ablate train -m hydra/launcher=slurm position=rope,alibi  its jobs on SLURM
+  ablate train -m hydra/sweeper=ablate design=ladder norm=choice(rms) position=choice(rope)
   ablate report train                                what came out of it
 """
 
@@ -36,7 +38,9 @@ def main(argv: Sequence[str]) -> int:
     if options.multirun:
         from ablate.cli.multirun import run_multirun
 
-        return run_multirun(options.overrides)
+        return run_multirun(options.overrides, dry_run=options.dry_run)
+    if options.dry_run:
+        raise AblateError("--dry-run belongs to a multirun: write -m, or leave it out.")
     trial, state = run_single(options.overrides)
     print(_story(trial, state))
     if state.status == "failed":
@@ -47,27 +51,20 @@ def main(argv: Sequence[str]) -> int:
     return DivergedError.exit_code if state.status == "diverged" else 0
 
 
-def run_single(overrides: Sequence[str], *, common: Sequence[str] = ()) -> tuple[TrialDir, State]:
+def run_single(
+    overrides: Sequence[str], *, common: Sequence[str] = (), of_sweep: bool = False
+) -> tuple[TrialDir, State]:
     """Runs, continues or (where it is finished) only returns the trial that the overrides name.
 
     Args:
         overrides: Hydra's grammar.
         common: overrides that every trial of a multirun has; they do not make an arm.
+        of_sweep: whether a sweep has planned the trial.
 
     Raises:
         AblateError: before anything is written, where the request is wrong.
     """
-    from ablate.launch.preflight import check_data, check_training
-    from ablate.launch.singles import record_single
-    from ablate.plan import single_trial
-
-    single = single_trial(overrides, common=common)
-    config: dict[str, Any] = single.trial.config
-    check_data(config, progress=True)
-    check_training(config)
-    trial = record_single(single)
-    if config["force"]:
-        trial.set_aside()
+    trial, config = recorded(overrides, common=common, of_sweep=of_sweep)
     state = trial.live_state()
     if state.status in ("done", "diverged"):
         print(f"{trial.id} is finished; force=true runs it afresh.", file=sys.stderr)
@@ -78,6 +75,36 @@ def run_single(overrides: Sequence[str], *, common: Sequence[str] = ()) -> tuple
     with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
         state = run_job(trial, again=("failed", "cancelled"), on_row=progress.see)
     return trial, state
+
+
+def recorded(
+    overrides: Sequence[str],
+    *,
+    common: Sequence[str] = (),
+    of_sweep: bool = False,
+    here: bool = True,
+) -> tuple[TrialDir, dict[str, Any]]:
+    """The trial's folder in its study, and the configuration asked for; `force` is done.
+
+    Args:
+        overrides: see `run_single`.
+        common: see `run_single`.
+        of_sweep: see `run_single`.
+        here: whether it is to run on this machine, whose device is checked then.
+    """
+    from ablate.launch.preflight import check_data, check_training
+    from ablate.launch.singles import record_single
+    from ablate.plan import single_trial
+
+    single = single_trial(overrides, common=common, of_sweep=of_sweep)
+    config: dict[str, Any] = single.trial.config
+    check_data(config, progress=True)
+    if here:
+        check_training(config)
+    trial = record_single(single)
+    if config["force"]:
+        trial.set_aside()
+    return trial, config
 
 
 def _story(trial: TrialDir, state: State) -> str:
@@ -128,5 +155,10 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="a Hydra multirun over a=1,2,..."
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="with -m: say what would run; write nothing",
     )
     return parser

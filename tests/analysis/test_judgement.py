@@ -190,12 +190,80 @@ def test_a_best_learning_rate_at_the_edge_gives_no_verdict(tmp_path: Path) -> No
     assert verdicts(base.path)["rope"] == "edge"
 
 
-def test_a_learning_rate_at_which_seeds_diverge_is_not_the_best(tmp_path: Path) -> None:
+def test_a_seed_that_diverges_at_the_rate_the_others_choose_counts_as_diverged(
+    tmp_path: Path,
+) -> None:
     values: dict[str, Any] = brackets({"base": 2e-3, "rope": 2e-3})
     values["rope"][0, 2e-3] = "diverged"
-    table = judge(load(studies.write_study(tmp_path / "s", values).path)).table
-    assert table["lr"].tolist()[1] != 2e-3
-    assert table["diverged"].tolist()[1] == 0
+    j = judge(load(studies.write_study(tmp_path / "s", values).path))
+    assert j.table["diverged"].tolist()[1] == 1
+    assert any("seeds disagree" in note for note in j.notes)
+
+
+def test_the_seed_that_judges_has_no_say_in_its_learning_rate(tmp_path: Path) -> None:
+    rates = (1e-3, 2e-3, 4e-3, 8e-3)
+    noise = np.random.default_rng(3).normal(0, 0.05, (2, 40, 4))
+    # Every rate is equally good and noise chooses: the best of four would look better than it is.
+    values = {
+        arm: {(s, r): 2.0 + noise[i, s, k] for s in range(40) for k, r in enumerate(rates)}
+        for i, arm in enumerate(("base", "x"))
+    }
+    j = judge(load(studies.write_study(tmp_path / "s", values, steps=2).path))
+    judged = j.values.groupby("arm")["value"].mean()
+    each_best = np.mean([min(values["base"][s, r] for r in rates) for s in range(40)])
+    assert judged["base"] == pytest.approx(2.0, abs=4 * 0.05 / np.sqrt(40))
+    assert each_best < 2.0 - 0.03
+    assert "best on the other seeds" in j.notes[0]
+
+
+def look(seeds: int, revision: int = 2) -> dict[str, Any]:
+    decide = studies.DECIDE | {
+        "spending": {
+            "rule": "obrien_fleming",
+            "looks": [2, 3, 6],
+            "alpha_at_look": [0.001, 0.0305, 0.045],
+        }
+    }
+    return {"decide": decide, "revision": revision, "history": [{}, {"what": "more seeds"}]}
+
+
+def test_a_declared_look_is_confirmatory_at_its_own_level_and_any_other_is_not(
+    tmp_path: Path,
+) -> None:
+    declared = judge(load(studies.write_study(tmp_path / "a", VALUES, manifest_extra=look(3)).path))
+    assert declared.exploratory == []
+    assert declared.rule.alpha == 0.0305
+    assert "Look 2 of 3" in declared.notes[0]
+    five = studies.values(TRUTH, range(5))
+    other = judge(load(studies.write_study(tmp_path / "b", five, manifest_extra=look(5)).path))
+    assert "unplanned look at 5 seeds" in other.exploratory[0]
+    early = look(2, revision=1)
+    first = studies.write_study(
+        tmp_path / "c", studies.values(TRUTH, range(2)), manifest_extra=early
+    )
+    assert judge(load(first.path)).rule.alpha == 0.001
+
+
+def test_the_margin_of_equivalence_may_be_wider_than_the_smallest_effect(tmp_path: Path) -> None:
+    values = studies.values({"base": 0, "x": 0.006}, range(6), sd=0.001)
+    narrow = studies.write_study(tmp_path / "a", values, decide=studies.DECIDE)
+    wide = studies.DECIDE | {"smallest_effect": 0.01, "margin": 0.012}
+    assert verdicts(narrow.path)["x"] == "worse"
+    assert verdicts(studies.write_study(tmp_path / "b", values, decide=wide).path)["x"] == (
+        "equivalent"
+    )
+
+
+def test_evaluation_sets_and_code_must_be_the_same(tmp_path: Path) -> None:
+    held_out = _set("train", "validation_tokens", 4096)
+    study = studies.write_study(tmp_path / "a", VALUES, config_change=held_out)
+    with pytest.raises(StudyError, match=r"^train\.validation_tokens: arm rope"):
+        judge(load(study.path))
+    study = studies.write_study(
+        tmp_path / "b", VALUES, summary=lambda arm, seed: {"code_version": f"v{arm == 'rope'}"}
+    )
+    with pytest.raises(StudyError, match=r"^code_version: arm rope"):
+        judge(load(study.path))
 
 
 def test_an_unknown_metric_names_those_that_were_recorded(tmp_path: Path) -> None:

@@ -23,11 +23,13 @@ from ablate.errors import AblateError, StudyError
 from ablate.rundir import StudyDir
 
 GOLDEN = Path(__file__).parent / "golden"
+SECTIONS = ("equivalents", "stability", "costs", "pareto")
 FILES = {
     "index.html",
     "report.md",
     "effects.tex",
-    *(f"{n}.{s}" for n in ("effects", "trials", "curves") for s in ("csv", "parquet")),
+    *(f"{n}.{s}" for n in ("effects", "trials", "curves", *SECTIONS) for s in ("csv", "parquet")),
+    *(f"{n}.tex" for n in SECTIONS),
     *(f"{n}.{s}" for n in ("effects", "curves") for s in ("svg", "png", "pdf")),
 }
 

@@ -56,3 +56,8 @@ def in_use(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
         yield box
     finally:
         box.clear()
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)

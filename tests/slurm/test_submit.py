@@ -3,36 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pytest
-from fake_node import RUNNER, make_study, steps_of
+from fake_node import all_done, launch, make_study, steps_of
 from slurm_box import Box
 
-from ablate.config.schema import ClusterConfig
-from ablate.launch.slurm.submit import submit
-from ablate.rundir import StudyDir, Submission
-
-FAST: dict[str, Any] = {"name": "slurm", "time": "20m", "memory": "200M"}
-
-
-def launch(study: StudyDir, cluster: ClusterConfig | None = None, **more: Any) -> list[Submission]:
-    given = cluster or ClusterConfig(**FAST)
-    options = {"command": "ablate launch ...", "runner": RUNNER, "cwd": study.path.parent, **more}
-    return submit(study, study.trials(), given, **options)
-
-
-def statuses(study: StudyDir) -> list[str]:
-    return [t.live_state().status for t in study.trials()]
-
-
-def all_done(study: StudyDir) -> bool:
-    return set(statuses(study)) == {"done"}
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+from ablate.rundir import StudyDir
 
 
 def test_an_array_runs_every_trial_and_says_completed(box: Box, tmp_path: Path) -> None:

@@ -49,10 +49,12 @@ def main(folder: str, code: int) -> int:
         outcome, reason, blame = cause_of_death(attempt)
         if _said_memory(Path(folder), job.job_id):
             outcome, reason, blame = "oom", f"killed for want of memory ({job.node})", False
+        elif 1 < code < 128:
+            outcome, reason, blame = "code", "its process ended by itself", False
         state = conclude(attempt, outcome, f"{reason}, exit code {code}")
         if blame:
             incidents.note_death(study.path, job.node, id, attempt.number)
-        if outcome == "oom":
+        if outcome in ("oom", "code"):
             state = state.replace(status="failed")
         trial.write_state(state.replace(attempt=attempt.number))
         killed = killed or state.status not in ENDED

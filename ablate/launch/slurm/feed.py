@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.config.schema import ClusterConfig
 from ablate.launch.slurm.scheduler import Scheduler
-from ablate.rundir import ENDED, StudyDir, incidents
+from ablate.rundir import ENDED, StudyDir, TrialDir, incidents
 
 __all__ = ["Feed"]
 
@@ -68,13 +68,26 @@ class Feed:
         known = scheduler.jobs(set(jobs.values()))
         found = []
         for id in self.clusters:
-            status = study.trial(id).live_state().status
+            trial = study.trial(id)
+            state = trial.live_state()
             info = known.get(jobs.get(id, ""))
-            by_hand = info is not None and info.state == "CANCELLED" and status == "pending"
-            ended = status in ENDED and not (id in self.waiting and status in self.again)
-            if not ended and not by_hand and not study.trial(id).cancel_asked():
-                found.append(id)
+            if state.status in ENDED and not (id in self.waiting and state.status in self.again):
+                continue
+            if trial.cancel_asked():
+                continue
+            if info is not None and info.state == "CANCELLED":
+                self._cancelled(trial)
+                continue
+            found.append(id)
         return found
+
+    @staticmethod
+    def _cancelled(trial: TrialDir) -> None:
+        """Scancel may kill a trial before it can say that it was cancelled."""
+        attempt, state = trial.newest_attempt(), trial.live_state()
+        if attempt is not None and state.status == "preempted":
+            reason = "cancelled with scancel"
+            attempt.release(state.replace(status="cancelled", outcome="cancelled", reason=reason))
 
     def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
         """For a signal: the same again; it is done twice as well as once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from ablate.config.schema import ClusterConfig
@@ -39,7 +40,13 @@ def launch_plan(
     """
     check_slurm()
     study = study_of(plan)
-    clusters = {t.id: ClusterConfig(**t.config["cluster"]) for t in plan.trials}
+    kinds: dict[str, ClusterConfig] = {}
+    clusters: dict[str, ClusterConfig] = {}
+    for t in plan.trials:
+        key = json.dumps(t.config["cluster"])
+        if key not in kinds:
+            kinds[key] = ClusterConfig(**t.config["cluster"])
+        clusters[t.id] = kinds[key]
     trials = [study.trial(t.id) for t in plan.trials]
     common = next(iter(clusters.values()))
     request = describe(study, trials, common, clusters=clusters, again=again)

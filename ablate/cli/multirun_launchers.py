@@ -1,0 +1,252 @@
+"""`hydra/launcher=slurm` and `local`: the jobs of a multirun become trials of a study, and run as
+`ablate launch` runs them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import AblateError, TrialError
+from ablate.rundir import ENDED, State, StudyDir, TrialDir
+
+if TYPE_CHECKING:
+    from hydra.core.utils import JobReturn
+
+    from ablate.cli.multirun_choices import Choices
+
+__all__ = ["Asked", "launch", "show_dry_run"]
+
+AGAIN = ("failed", "cancelled")
+"""Whoever starts the multirun again wants these once more."""
+
+LOG_LINES = 15
+"""So much of a failed trial's log is shown."""
+
+
+@dataclass(kw_only=True)
+class Asked:
+    """One job of the multirun."""
+
+    overrides: list[str]
+    trial: TrialDir | None = None
+    cluster: dict[str, Any] | None = None
+    error: AblateError | None = None
+    """Why it cannot be run at all."""
+    left: str | None = None
+    """Why nobody runs it any more."""
+
+
+def launch(where: str, task: Any, job_overrides: Sequence[Sequence[str]]) -> list[JobReturn]:
+    """Runs the jobs that have not ended, all at once, and waits for them.
+
+    Args:
+        where: slurm or local.
+        task: what Hydra was to call.
+        job_overrides: one list a job.
+
+    Raises:
+        AblateError: where this launcher cannot run the task; the jobs' own errors are returned.
+        KeyboardInterrupt: the jobs on SLURM go on.
+    """
+    from ablate.cli.multirun import Job
+
+    if not isinstance(task, Job):
+        raise AblateError(
+            f"hydra/launcher={where} runs the trials of `ablate train -m`, and this is another "
+            "program. Use hydra/launcher=submitit_slurm or submitit_local for a function of your "
+            "own."
+        )
+    with _undisturbed(where):
+        asked = [_ask(list(overrides), task, where) for overrides in job_overrides]
+        if not any(a.trial for a in asked):
+            return [_returned(a) for a in asked]
+        study = _study_of(asked)
+        missing = _missing(asked)
+        if where == "slurm":
+            from ablate.cli.multirun_slurm import submit
+
+            submit(study, missing)
+    if where == "slurm":
+        from ablate.cli.multirun_slurm import wait
+
+        wait(study, [a for a in asked if a.trial], ended_before=len(asked) - len(missing))
+    else:
+        _run_here(study, missing)
+    _report_failures(study, asked)
+    return [_returned(a) for a in asked]
+
+
+def show_dry_run(choices: Choices, jobs: list[list[str]], common: Sequence[str]) -> int:
+    """What would run and where; writes nothing."""
+    from ablate.plan import single_trial
+
+    wanted: dict[str, dict[str, Any]] = {}
+    study: StudyDir | None = None
+    for job in jobs:
+        lines = with_cluster(job) if choices.launcher == "slurm" else job
+        single = single_trial(lines, common=common, of_sweep=choices.sweeper == "ablate")
+        config = single.trial.config
+        choices.check(config["cluster"])
+        study = StudyDir(Path(config["runs_dir"]) / single.study)
+        known = study.manifest()["trials"] if study.exists() else []
+        id = next((t["id"] for t in known if t["fingerprint"] == single.trial.fingerprint), None)
+        status = study.trial(id).live_state().status if id else "new"
+        runs = status not in ENDED or status in AGAIN
+        id = id or single.trial.id
+        print(f"{'run ' if runs else 'skip'}  {status:<10}{id}")
+        if runs:
+            wanted[id] = config["cluster"]
+    print(
+        f"{len(wanted)} of {len(jobs)} trials would run, through "
+        f"hydra/launcher={choices.launcher}. Nothing was written."
+    )
+    if choices.launcher == "slurm" and study is not None:
+        from ablate.cli.multirun_slurm import show_request
+
+        show_request(study, list(wanted.items()))
+    return 0
+
+
+def _ask(overrides: list[str], task: Any, where: str) -> Asked:
+    from ablate.cli.train import recorded
+
+    try:
+        if where == "slurm":
+            overrides = with_cluster(overrides)
+        trial, config = recorded(
+            overrides, common=task.common, of_sweep=task.planned, here=where == "local"
+        )
+    except AblateError as error:
+        return Asked(overrides=overrides, error=error)
+    return Asked(overrides=overrides, trial=trial, cluster=config["cluster"])
+
+
+def with_cluster(overrides: Sequence[str]) -> list[str]:
+    """The launcher says cluster=slurm where the overrides do not choose a cluster."""
+    chosen = any(o.partition("=")[0] == "cluster" for o in overrides)
+    return list(overrides) if chosen else ["cluster=slurm", *overrides]
+
+
+def _study_of(asked: Sequence[Asked]) -> StudyDir:
+    studies = {a.trial.path.parent.parent for a in asked if a.trial}
+    if len(studies) > 1:
+        names = ", ".join(sorted(p.name for p in studies))
+        raise AblateError(
+            f"The jobs of this multirun belong to several studies ({names}). One multirun is one "
+            "study: do not sweep over study or runs_dir."
+        )
+    return StudyDir(studies.pop())
+
+
+def _missing(asked: Sequence[Asked]) -> list[Asked]:
+    """Each trial once, without those that have ended."""
+    seen, found = set(), []
+    for a in asked:
+        if a.trial is None or a.trial.id in seen:
+            continue
+        seen.add(a.trial.id)
+        status = a.trial.live_state().status
+        if status in ("done", "diverged"):
+            print(f"{a.trial.id} is finished; force=true runs it afresh.", file=sys.stderr)
+        else:
+            found.append(a)
+    return found
+
+
+def _run_here(study: StudyDir, missing: Sequence[Asked]) -> None:
+    from ablate.cli.watching import watcher_of
+    from ablate.launch.local import run_missing, workers_for
+    from ablate.launch.pool import Pool
+
+    trials = [a.trial for a in missing if a.trial]
+    if not trials:
+        return
+    config = trials[0].config()
+    with Pool() as pool:
+        gpus = range(pool.gpus()) if config["train"]["device"] in ("auto", "cuda") else ()
+        wanted = (missing[0].cluster or {}).get("workers")
+        workers = workers_for(wanted, config["train"]["threads"], len(gpus))
+        workers = max(1, min(workers, len(trials)))
+        with watcher_of(study, len(trials), len(trials), workers) as watcher:
+            stopped = run_missing(
+                trials, pool, workers=workers, gpus=gpus, again=AGAIN, watcher=watcher
+            )
+    if stopped:
+        raise KeyboardInterrupt
+
+
+def _returned(asked: Asked) -> JobReturn:
+    """What Hydra's sweepers expect of a job."""
+    from hydra.core.utils import JobReturn, JobStatus
+
+    from ablate.cli.multirun import objective
+    from ablate.cli.train import failure
+
+    done = JobReturn(overrides=asked.overrides, task_name="ablate-train")
+    done.status = JobStatus.FAILED
+    if asked.trial is None:
+        done.return_value = asked.error
+        return done
+    state = asked.trial.live_state()
+    done.working_dir = str(asked.trial.path)
+    if state.status in ("done", "diverged"):
+        done.status, done.return_value = JobStatus.COMPLETED, objective(asked.trial, state)
+    elif asked.left is not None:
+        done.return_value = TrialError(f"trial {asked.trial.id} is {state.status}: {asked.left}")
+    else:
+        done.return_value = TrialError(failure(asked.trial, state))
+    return done
+
+
+def _report_failures(study: StudyDir, asked: Sequence[Asked]) -> None:
+    """Every failed trial with its log; what several have in common is shown once."""
+    shown: set[str] = set()
+    for a in asked:
+        if a.trial is None:
+            print(f"refused: {' '.join(a.overrides)}: {a.error}", file=sys.stderr)
+            continue
+        state = a.trial.live_state()
+        if state.status in ("done", "diverged"):
+            continue
+        reason = a.left or state.reason or ""
+        print(f"{state.status}: {a.trial.id}: {reason}", file=sys.stderr)
+        if state.status == "failed" and reason not in shown:
+            shown.add(reason)
+            print(*_end_of_log(a.trial, state), sep="\n", file=sys.stderr)
+
+
+def _end_of_log(trial: TrialDir, state: State) -> list[str]:
+    newest = trial.newest_attempt()
+    if newest is None or not newest.log_path.exists():
+        return []
+    lines = newest.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [f"  {newest.log_path}:", *(f"  | {line}" for line in lines[-LOG_LINES:])]
+
+
+@contextlib.contextmanager
+def _undisturbed(where: str) -> Iterator[None]:
+    """While jobs are handed to SLURM, neither Ctrl-C nor a lost connection stops us half-way.
+
+    They are ignored, not caught, so that the commands that we call ignore them too.
+    """
+    if where != "slurm":
+        yield
+        return
+    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def command() -> str:
+    """What the user typed, for whoever wants to repeat it."""
+    return shlex.join(["ablate", "train", *sys.argv[1:]])

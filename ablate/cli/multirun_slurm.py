@@ -1,0 +1,195 @@
+"""The jobs of a multirun on SLURM: submitted all at once, then only watched."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ablate.cli.multirun_launchers import AGAIN, Asked, command
+from ablate.config.schema import ClusterConfig
+from ablate.rundir import ENDED, StudyDir, TrialDir
+
+if TYPE_CHECKING:
+    from ablate.launch.observe import TrialView
+
+__all__ = ["show_request", "submit", "wait"]
+
+LOOK_SECONDS = 1.0
+"""The files are looked at so often; SLURM itself is asked seldom, by `Scheduler`."""
+PATIENCE_SECONDS = 60.0
+"""A job that SLURM calls over may still be requeued; after so long it is not."""
+UNKNOWN_SECONDS = 180.0
+"""A job that a working SLURM does not know (no accounting) is over after so long."""
+QUIET_SECONDS = 60.0
+"""Without a terminal the counts are printed at most so often."""
+
+QUEUED_OR_RUNNING = {
+    "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RUNNING", "COMPLETING",
+    "CONFIGURING", "RESIZING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING",
+}  # fmt: skip
+
+
+def submit(study: StudyDir, missing: Sequence[Asked]) -> None:
+    """Hands every trial to SLURM that it has not got yet; shows what it is about to ask for.
+
+    Raises:
+        StudyError: where SLURM refuses, or does not answer.
+    """
+    from ablate.launch.retrying import reopen
+    from ablate.launch.slurm.submit import describe, submit
+
+    trials, clusters = _asked_for(missing)
+    if not trials:
+        return
+    first = clusters[trials[0].id]
+    request = describe(study, trials, first, clusters=clusters, again=AGAIN)
+    print(request.text(), file=sys.stderr, flush=True)
+    for trial in trials:
+        if trial.live_state().status in AGAIN:
+            reopen(trial)
+    made = submit(study, trials, first, command=command(), clusters=clusters, again=AGAIN)
+    jobs = ", ".join(s.job_id for s in made if s.kind == "trials")
+    print(f"Submitted as {jobs or 'nothing new'}. {_advice(study)}", file=sys.stderr, flush=True)
+
+
+def _asked_for(missing: Sequence[Asked]) -> tuple[list[TrialDir], dict[str, ClusterConfig]]:
+    trials = [a.trial for a in missing if a.trial is not None]
+    clusters = {a.trial.id: ClusterConfig(**(a.cluster or {})) for a in missing if a.trial}
+    return trials, clusters
+
+
+def wait(study: StudyDir, asked: Sequence[Asked], *, ended_before: int) -> None:
+    """Until every trial has ended, or nobody runs it any more (`Asked.left` says why).
+
+    Raises:
+        KeyboardInterrupt: the jobs go on, and how to find them again is printed.
+    """
+    from ablate.launch.observe import scheduler_of, study_view
+
+    by_id: dict[str, list[Asked]] = {}
+    for a in asked:
+        if a.trial is not None:
+            by_id.setdefault(a.trial.id, []).append(a)
+    scheduler, board, patience = scheduler_of(study), Board(study), Patience()
+    try:
+        while True:
+            views = [v for v in study_view(study, scheduler) if v.id in by_id]
+            board.show(views)
+            answers = scheduler is not None and scheduler.answered()
+            waiting = False
+            for view in views:
+                if view.status in ENDED:
+                    continue
+                reason = patience.over(view, answers)
+                for a in by_id[view.id]:
+                    a.left = reason
+                waiting = waiting or reason is None
+            if not waiting:
+                break
+            time.sleep(LOOK_SECONDS)
+    except KeyboardInterrupt:
+        board.clear()
+        print(f"The jobs go on without this process. {_advice(study)}", file=sys.stderr)
+        raise
+    board.clear()
+
+
+class Patience:
+    """Tells a trial that is between two of its jobs from one that nobody runs any more."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def over(self, view: TrialView, answers: bool) -> str | None:
+        """Why to wait no more; None as long as it may still run.
+
+        Args:
+            view: of a trial that has not ended.
+            answers: whether SLURM answers; without its word nothing is given up.
+        """
+        word = view.slurm_state
+        runs = view.status == "running" or word in QUEUED_OR_RUNNING
+        if runs or not answers or view.job_id is None:
+            self._since.pop(view.id, None)
+            return None
+        age = time.monotonic() - self._since.setdefault(view.id, time.monotonic())
+        if age < (PATIENCE_SECONDS if word else UNKNOWN_SECONDS):
+            return None
+        said = f"SLURM says {word} of job {view.job_id}" if word else (
+            f"SLURM knows no job {view.job_id}")  # fmt: skip
+        return (
+            f"{said} and does not run it again ({view.reason or 'it says no reason'}). "
+            "The same command submits it again."
+        )
+
+
+class Board:
+    """A line for each trial that ended, and how many stand where."""
+
+    def __init__(self, study: StudyDir) -> None:
+        self._study, self._told = study, set[str]()
+        self._terminal, self._line, self._at = sys.stderr.isatty(), "", 0.0
+
+    def show(self, views: Sequence[TrialView]) -> None:
+        from ablate.cli.watching import story
+
+        for view in views:
+            if view.status in ENDED and view.id not in self._told:
+                self._told.add(view.id)
+                trial = self._study.trial(view.id)
+                self.clear()
+                done = f"[{len(self._told)}/{len(views)}]"
+                print(f"{done} {story(trial, trial.live_state())}", file=sys.stderr, flush=True)
+        self._counts(views)
+
+    def clear(self) -> None:
+        if self._terminal and self._line:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._line = ""
+
+    def _counts(self, views: Sequence[TrialView]) -> None:
+        counts = Counter(_word(v) for v in views)
+        line = f"{self._study.name}: " + ", ".join(f"{n} {w}" for w, n in sorted(counts.items()))
+        steps = sum(v.steps for v in views)
+        if steps:
+            done = sum(v.steps if v.status in ENDED else v.step for v in views)
+            line += f"; {100 * done / steps:.0f} % of all steps"
+        if line == self._line:
+            return
+        if self._terminal:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+            print(f"\r\x1b[K{line[:width]}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._at > QUIET_SECONDS or not self._line:
+            print(line, file=sys.stderr, flush=True)
+            self._at = time.monotonic()
+        else:
+            return
+        self._line = line
+
+
+def show_request(study: StudyDir, trials: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """What would be asked of SLURM for these trials (id, section `cluster`)."""
+    from ablate.launch.slurm.submit import describe
+
+    if not trials:
+        return
+    clusters = {id: ClusterConfig(**cluster) for id, cluster in trials}
+    dirs = [study.trial(id) for id in clusters]
+    request = describe(study, dirs, clusters[dirs[0].id], clusters=clusters, again=AGAIN)
+    print(request.text())
+
+
+def _word(view: TrialView) -> str:
+    waits = view.status in ("pending", "preempted")
+    return "queued" if waits and view.slurm_state == "PENDING" else view.status
+
+
+def _advice(study: StudyDir) -> str:
+    return (
+        f"To look: ablate status {study.name}, ablate watch {study.name}. To end them: "
+        f"ablate cancel {study.name}. The same command waits for them again."
+    )

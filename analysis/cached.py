@@ -1,0 +1,104 @@
+"""Large finished studies, kept as columns beside the study: loaded in a second instead of ten.
+
+`<study>/.cache/<key>/` holds the rows of trials and events, and each column of the curves as one
+array that is mapped into memory. The key is a hash of names, times and sizes of every file that
+was read, so that nothing stale is ever served; the folder can be deleted at any time. Small studies
+and unfinished ones have no cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.rundir import StudyDir
+from ablate.rundir.names import ATTEMPTS, CONFIG, EVENTS, STATE, STITCHED, SUMMARY
+
+__all__ = ["LEAST_ROWS", "Cache", "cache_of"]
+
+LEAST_ROWS = 1_000_000
+"""Of the curves; fewer are read as quickly from where they are."""
+_LEAST_TRIALS = 50
+_VERSION = 1
+_FILES = (STATE, SUMMARY, CONFIG, STITCHED, EVENTS, ATTEMPTS)
+"""Whatever `load` reads of an ended trial; a new attempt changes the folder's time."""
+_LARGEST = 8 * 2**30
+
+
+class Cache:
+    """The columns of one study in one state."""
+
+    def __init__(self, root: Path, key: str) -> None:
+        self.root, self.path = root, root / key
+
+    def index(self) -> dict[str, Any] | None:
+        """Rows of trials and events, configurations, and how long each curve is."""
+        try:
+            return json.loads((self.path / "index.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def column(self, name: str) -> np.ndarray | None:
+        """A column of all curves; private to the reader, who may change it."""
+        try:
+            return np.load(self._file(name), mmap_mode="c", allow_pickle=False)
+        except (OSError, ValueError):
+            return None
+
+    def write_index(self, index: Mapping[str, Any]) -> None:
+        """Starts the cache of this state, and removes those of earlier ones."""
+        with contextlib.suppress(OSError):  # a study that may only be read is read without
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write("index.json", json.dumps(index, separators=(",", ":")).encode())
+            for old in self.root.iterdir():
+                if old != self.path:
+                    shutil.rmtree(old, ignore_errors=True)
+
+    def write_columns(self, columns: Mapping[str, np.ndarray]) -> None:
+        if sum(c.nbytes for c in columns.values()) > _LARGEST or not self.path.exists():
+            return
+        for name, values in columns.items():
+            if values.dtype.kind not in "iuf":
+                continue
+            with contextlib.suppress(OSError):
+                target = self._file(name)
+                temporary = target.with_suffix(f".{uuid.uuid4().hex[:8]}.tmp")
+                with temporary.open("wb") as file:
+                    np.save(file, values, allow_pickle=False)
+                os.replace(temporary, target)
+
+    def _file(self, name: str) -> Path:
+        return self.path / (hashlib.sha256(name.encode()).hexdigest()[:16] + ".npy")
+
+    def _write(self, name: str, data: bytes) -> None:
+        temporary = self.path / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
+        temporary.write_bytes(data)
+        os.replace(temporary, self.path / name)
+
+
+def cache_of(study: StudyDir, ids: Iterable[str]) -> Cache | None:
+    """The cache for what lies on disk now; None for a small study, which needs none."""
+    ids = list(ids)
+    if len(ids) < _LEAST_TRIALS:
+        return None
+    digest = hashlib.sha256(f"{_VERSION}".encode())
+    digest.update(study.manifest_path.read_bytes())
+    for id in ids:
+        folder = f"{study.path}/trials/{id}/"
+        for name in _FILES:
+            try:
+                found = os.stat(folder + name)
+            except OSError:
+                digest.update(b"-")
+                continue
+            digest.update(f"{found.st_mtime_ns},{found.st_size};".encode())
+    return Cache(study.path / ".cache", digest.hexdigest()[:24])

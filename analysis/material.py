@@ -1,0 +1,86 @@
+"""What the tables and plots of a report are made from: a judgement, its curves thinned once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablate.analysis.bands import bands
+from ablate.analysis.judgement import Judgement
+
+__all__ = ["METRICS", "Material"]
+
+METRICS = ("train/loss", "val/bpb", "val/loss", "train/grad_norm", "train/update_norm")
+"""Whose curves are drawn, beside the metric that decides; names that nobody recorded are passed
+over."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """Read, never changed; what is costly is made once."""
+
+    j: Judgement
+
+    @cached_property
+    def curves(self) -> dict[str, pd.DataFrame]:
+        """Thinned bands by metric: those with more than one point."""
+        j = self.j
+        wanted = dict.fromkeys((*METRICS, j.rule.metric))
+        made = {
+            m: bands(j.frames.curves, m, ids=self._finished, baseline=j.baseline) for m in wanted
+        }
+        return {m: c for m, c in made.items() if c["step"].nunique() > 1}
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """Those that were compared or counted."""
+        t = self.j.frames.trials
+        return t[t["id"].isin(self.j.chosen)].reset_index(drop=True)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """Their curves, every step."""
+        curves = self.j.frames.curves
+        if not len(curves) or set(curves["id"].unique()) <= set(self.j.chosen):
+            return curves
+        return curves[curves["id"].isin(self.j.chosen)]
+
+    @cached_property
+    def ended(self) -> pd.DataFrame:
+        """Every trial that ended, also at other learning rates; `ok` where it has a final value."""
+        t, metric = self.j.frames.trials, self.j.rule.metric
+        kept = t[t["status"].isin(["done", "diverged"])].copy()
+        if metric not in kept:
+            kept[metric] = np.nan
+        kept[metric] = kept[metric].astype(float)
+        kept["ok"] = (kept["status"] == "done") & np.isfinite(kept[metric])
+        return kept
+
+    @property
+    def effects(self) -> pd.DataFrame:
+        return self.j.table
+
+    @property
+    def levels(self) -> dict[str, dict[str, str]]:
+        """Of each arm, factor -> label."""
+        return {a["name"]: dict(a.get("levels") or {}) for a in self.j.manifest.get("arms", [])}
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What the design left in the manifest: orders, aliases, lineage."""
+        return self.j.manifest.get("design_info") or {}
+
+    @property
+    def design(self) -> str:
+        return str(self.j.manifest.get("design") or "")
+
+    @property
+    def _finished(self) -> list[str] | None:
+        """None, which is quicker, where every trial finished and counts."""
+        done = self.j.finished
+        return None if len(done) == len(self.j.frames.trials) else done

@@ -1,0 +1,139 @@
+"""One trial's files: its row, its configuration, its curve, its events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from ablate.errors import StudyError
+from ablate.rundir import ENDED, TrialDir
+from ablate.rundir.names import CONFIG, EVENTS
+
+__all__ = ["KEYS", "flatten", "read_config", "read_curve", "read_events", "trial_row"]
+
+KEYS = ["study", "id", "arm", "seed"]
+"""The columns that every frame starts with; (study, id) names a trial."""
+
+_SECTION = re.compile(r"^(?=[A-Za-z_][\w-]*:)", re.MULTILINE)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections to dotted keys; lists stay values."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + str(key)] = value
+    return flat
+
+
+def read_config(trial: TrialDir) -> dict[str, Any]:
+    """The flat configuration; empty where the trial is planned and not yet written."""
+    try:
+        text = (trial.path / CONFIG).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if trial.path.exists():
+            raise StudyError(
+                f"{trial.path / CONFIG} is missing; launch the study again to write it."
+            ) from None
+        return {}
+    flat: dict[str, Any] = {}
+    try:
+        if "&" in text or "---" in text:  # anchors and documents reach over sections
+            return flatten(trial.config() or {})
+        for section in _SECTION.split(text):
+            flat |= _section(section)
+    except yaml.YAMLError as error:
+        raise StudyError(f"{trial.path / CONFIG} is damaged: {error}") from None
+    return flat
+
+
+@lru_cache(maxsize=4096)
+def _section(text: str) -> dict[str, Any]:
+    """Trials of a study share most sections; each is parsed once."""
+    tree = yaml.load(text, _LOADER)
+    return flatten(tree) if isinstance(tree, Mapping) else {}
+
+
+def trial_row(
+    study: str, trial: TrialDir, entry: Mapping[str, Any], arm: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A row of `trials`: what was planned, where it stands, and what its summary says."""
+    state = trial.live_state()
+    row: dict[str, Any] = {
+        "study": study,
+        "id": trial.id,
+        "arm": entry["arm"],
+        "seed": entry.get("seed", 0),
+        "lr": entry.get("lr"),
+        "reference": arm.get("reference"),
+        "status": state.status,
+        "outcome": state.outcome,
+        "reason": state.reason,
+        "step": state.step,
+        "steps": state.steps,
+        "attempt": state.attempt,
+        "fingerprint": entry.get("fingerprint"),
+        "parameters": arm.get("parameters"),
+        "flops_per_token": arm.get("flops_per_token"),
+    }
+    row |= {f"level/{factor}": label for factor, label in (arm.get("levels") or {}).items()}
+    # The state's own word counts: a summary left by an earlier attempt says nothing of an
+    # unfinished trial.
+    summary = (trial.summary() or {}) if state.status in ENDED else {}
+    row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
+    return row
+
+
+def read_curve(trial: TrialDir, *, ended: bool, wanted: Iterable[str] | None = None) -> pa.Table:
+    """The stitched record, each step once.
+
+    Args:
+        trial: the folder.
+        ended: whether metrics.parquet is final.
+        wanted: columns; None: all that were recorded.
+    """
+    if ended and trial.metrics_path.exists():
+        file = pq.ParquetFile(trial.metrics_path, memory_map=True)
+        names = [n for n in file.schema_arrow.names if n not in KEYS]
+        return file.read([n for n in names if wanted is None or n in wanted], use_threads=False)
+    rows = list(trial.stitched())
+    names = dict.fromkeys(k for row in rows for k in row if k not in KEYS)
+    columns = {n: [row.get(n) for row in rows] for n in names if wanted is None or n in wanted}
+    return pa.table({n: _array(values) for n, values in columns.items()})
+
+
+def _array(values: list[Any]) -> pa.Array:
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+    number = all(v is None or isinstance(v, int | float) for v in values)
+    return pa.array(values, type=pa.int64() if whole else pa.float64() if number else None)
+
+
+def read_events(trial: TrialDir, *, ended: bool) -> list[dict[str, Any]]:
+    """The events that count; nested values as JSON."""
+    if ended and trial.events_path.exists():
+        lines = trial.events_path.read_text(encoding="utf-8").splitlines()
+        events: Iterable[Mapping[str, Any]] = (json.loads(line) for line in lines if line)
+    else:
+        events = trial.stitched(EVENTS)
+    return [
+        {
+            _RENAMED.get(k, k): json.dumps(v) if isinstance(v, dict | list) else v
+            for k, v in event.items()
+            if k not in KEYS or k in _RENAMED
+        }
+        for event in events
+    ]
+
+
+_RENAMED = {"arm": "detector"}
+"""An event's `arm` is the detector that saw it; a frame's is the configuration under test."""

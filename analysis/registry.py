@@ -1,0 +1,319 @@
+"""Every table and plot of the report besides the verdicts: one line each.
+
+To add one: a pure function frame -> frame in `tables/` (and a plot in `plots/`), a function here
+that hands it its part of the material, and a `Section` in SECTIONS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablate.analysis import plots
+from ablate.analysis.material import Material
+from ablate.analysis.tables.attribution import attribution
+from ablate.analysis.tables.costs import costs, pareto
+from ablate.analysis.tables.equivalents import equivalents
+from ablate.analysis.tables.factorial import factor_effects
+from ablate.analysis.tables.learning_rates import sensitivity, u_curves
+from ablate.analysis.tables.scaling import fit_scaling, gaps, scaling_points
+from ablate.analysis.tables.shared import residuals
+from ablate.analysis.tables.stability import stability
+from ablate.analysis.tables.tail import tail_noise
+
+__all__ = ["FACTORIALS", "SECTIONS", "Section", "sections"]
+
+FACTORIALS = ("factorial", "fractional", "grid", "random")
+GROWING = ("size", "scale", "tokens", "steps", "budget", "depth", "width")
+"""Factors that a scaling law is fitted over."""
+
+Plot = Callable[[pd.DataFrame, Material], dict[str, Any] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    name: str
+    title: str
+    note: str
+    make: Callable[[Material], pd.DataFrame]
+    columns: Mapping[str, tuple[str, str]]
+    """Column of the frame -> header and format (see `cells`)."""
+    plots: tuple[Plot, ...] = field(default=())
+    terminal: bool = False
+
+
+def _equivalents(m: Material) -> pd.DataFrame:
+    curve = m.curves.get(m.j.rule.metric)
+    if curve is None:
+        return pd.DataFrame()
+    return equivalents(m.effects, curve, lower_is_better=m.j.rule.lower_is_better)
+
+
+def _u_curves(m: Material) -> pd.DataFrame:
+    made = u_curves(m.ended, m.j.rule.metric)
+    return made[made.groupby("arm")["lr"].transform("nunique") > 1]
+
+
+def _sensitivity(m: Material) -> pd.DataFrame:
+    metric = m.j.rule.metric
+    return sensitivity(m.ended, metric, cap=_at_start(m), lower_is_better=m.j.rule.lower_is_better)
+
+
+def _at_start(m: Material) -> float | None:
+    """The metric at initialisation, by the first training loss; None where that says nothing."""
+    metric, curves, loss = m.j.rule.metric, m.j.frames.curves, m.ended.get("val/loss")
+    if "train/loss" not in curves or loss is None or not metric.startswith("val/"):
+        return None
+    first = curves.loc[curves["step"] <= 1, "train/loss"].to_numpy(dtype=float)
+    ratio = float((m.ended[metric] / loss).median())  # bits per byte and nats per token
+    known = metric in ("val/loss", "val/bpb") and np.isfinite(first).any() and np.isfinite(ratio)
+    return float(np.nanmean(first)) * ratio if known else None
+
+
+def _factors(m: Material) -> pd.DataFrame:
+    if m.design not in FACTORIALS or m.j.baseline is None:
+        return pd.DataFrame()
+    return factor_effects(m.j.values, m.levels, m.j.baseline, alpha=m.j.rule.alpha)
+
+
+def _attribution(m: Material) -> pd.DataFrame:
+    if m.info.get("kind") != "ladder" or not m.info.get("orders"):
+        return pd.DataFrame()
+    orders = m.info["orders"]
+    steps = m.info.get("steps") or [order[1:] for order in orders]
+    return attribution(m.j.fit, orders, steps, alpha=m.j.rule.alpha)
+
+
+def _costs(m: Material) -> pd.DataFrame:
+    return costs(m.effects, m.trials, m.j.baseline)
+
+
+def _pareto(m: Material) -> pd.DataFrame:
+    return pareto(_costs(m), lower_is_better=m.j.rule.lower_is_better)
+
+
+def _scaling(m: Material) -> pd.DataFrame:
+    factor = next((f for f in m.j.manifest.get("factors") or {} if f in GROWING), None)
+    if factor is None or m.j.rule.metric not in m.trials:
+        return pd.DataFrame()
+    done = m.trials[m.trials["status"] == "done"]
+    points, over = scaling_points(done, m.j.rule.metric, m.levels, factor)
+    table, fit = fit_scaling(points)
+    if fit is None:
+        return table
+    own = points.loc[points["arm"] == m.j.baseline, "variant"]
+    reference = own.iloc[0] if len(own) else fit.variants[0]
+    far = float(points["x"].max()) * 10
+    gap = gaps(fit, reference, [far], alpha=m.j.rule.alpha).set_index("variant")
+    return table.assign(
+        over=over,
+        far=far,
+        gap=table["variant"].map(gap["gap"]),
+        gap_low=table["variant"].map(gap["low"]),
+        gap_high=table["variant"].map(gap["high"]),
+    )
+
+
+SECTIONS = (
+    Section(
+        name="factor_effects",
+        title="Main effects and interactions",
+        note="Least squares with the seed as a block; intervals are each effect's own, p is Holm's "
+        "over all rows. An interaction is by how much one effect changes when the other is on.",
+        make=_factors,
+        columns={
+            "term": ("term", "s"),
+            "effect": ("effect", "+m"),
+            "low": ("low", "+m"),
+            "high": ("high", "+m"),
+            "p_holm": ("p (Holm)", "p"),
+            "aliases": ("cannot be told from", "s"),
+        },
+        plots=(plots.interaction, plots.half_normal),
+        terminal=True,
+    ),
+    Section(
+        name="attribution",
+        title="What each step contributed",
+        note="Shapley values over the orders that were run: the shares sum to the total gain. The "
+        "error holds the trials' noise and, where orders were drawn, that of the draw.",
+        make=_attribution,
+        columns={
+            "step": ("step", "s"),
+            "gain": ("change", "+m"),
+            "low": ("low", "+m"),
+            "high": ("high", "+m"),
+            "error": ("s.e.", "m"),
+            "share": ("share", "%"),
+            "orders": ("orders", "d"),
+        },
+        plots=(plots.attribution,),
+        terminal=True,
+    ),
+    Section(
+        name="equivalents",
+        title="The effects in steps, FLOPs and time",
+        note="The steps after which the reference has the arm's final value, read off the "
+        "reference's own curve. Its learning rate had not yet decayed there, so that within the "
+        "curve an advantage is understated and a disadvantage overstated; beyond the curve's end "
+        "it is extrapolated by at most half the budget, or nothing is said. Ratios above 1: the "
+        "arm reaches its loss with less than the reference would need.",
+        make=_equivalents,
+        columns={
+            "arm": ("arm", "s"),
+            "steps": ("equal to steps", "i"),
+            "steps_low": ("from", "i"),
+            "steps_high": ("to", "i"),
+            "gained": ("gained", "+%"),
+            "reading": ("reading", "s"),
+            "flops_ratio": ("FLOPs", "x"),
+            "time_ratio": ("time", "x"),
+        },
+        terminal=True,
+    ),
+    Section(
+        name="sensitivity",
+        title="Sensitivity to the learning rate",
+        note="Expected excess over an arm's own best value, over the range of rates that all arms "
+        "tried (arXiv 2309.14322); diverged trials stand at the value at initialisation.",
+        make=_sensitivity,
+        columns={
+            "arm": ("arm", "s"),
+            "sensitivity": ("sensitivity", "m"),
+            "low": ("low", "m"),
+            "high": ("high", "m"),
+            "seeds": ("seeds", "d"),
+            "lr_low": ("from lr", "g"),
+            "lr_high": ("to lr", "g"),
+        },
+        terminal=True,
+    ),
+    Section(
+        name="u_curves",
+        title="U-curves",
+        note="Mean over seeds of the final value at each learning rate; bars from least to most. "
+        "A cross: every seed diverged.",
+        make=_u_curves,
+        columns={
+            "arm": ("arm", "s"),
+            "lr": ("lr", "g"),
+            "mean": ("mean", "m"),
+            "low": ("least", "m"),
+            "high": ("most", "m"),
+            "seeds": ("seeds", "d"),
+            "diverged": ("diverged", "d"),
+        },
+        plots=(plots.u_curve,),
+    ),
+    Section(
+        name="stability",
+        title="Stability",
+        note="Spikes are alarms a trial, with their cause where trials of one seed saw the same "
+        "batches. Spike scores are OLMo 2's, in per cent of steps (none under 1,000 steps); damage "
+        "is nats x steps per 1,000 steps above the level before.",
+        make=lambda m: stability(m.trials, m.steps, m.j.frames.events),
+        columns={
+            "arm": ("arm", "s"),
+            "trials": ("trials", "d"),
+            "diverged": ("diverged", "d"),
+            "rate_high": ("at most", "%"),
+            "spikes": ("spikes", "g"),
+            "data": ("by data", "g"),
+            "own": ("by arm", "g"),
+            "spike_score": ("spike score", "g"),
+            "damage": ("damage", "g"),
+            "attention_logit_max": ("largest logit", "g"),
+        },
+    ),
+    Section(
+        name="residuals",
+        title="Data or arm",
+        note="Steps of one seed see the same batch in every arm. What all arms show is the data; "
+        "what one shows alone is its own.",
+        make=lambda m: residuals(m.steps, m.trials),
+        columns={
+            "arm": ("arm", "s"),
+            "residual_sd": ("noise of a step", "g"),
+            "own_sd": ("its own", "g"),
+            "shared": ("explained by data", "%"),
+            "worst_step": ("stands alone at", "d"),
+            "worst": ("by sd", "g"),
+        },
+    ),
+    Section(
+        name="tail_noise",
+        title="Noise of the last validations",
+        note="Spread of an arm's last validations around their trend: a lower bound of the spread "
+        "between seeds, which costs no second seed.",
+        make=lambda m: tail_noise(m.steps, m.j.rule.metric),
+        columns={
+            "arm": ("arm", "s"),
+            "tail_sd": ("sd of last", "g"),
+            "validations": ("validations", "d"),
+            "seed_sd": ("sd over seeds", "g"),
+            "seeds": ("seeds", "d"),
+        },
+    ),
+    Section(
+        name="costs",
+        title="What the arms cost",
+        note="Medians over the trials that count.",
+        make=_costs,
+        columns={
+            "arm": ("arm", "s"),
+            "parameters": ("parameters", "si"),
+            "flops": ("FLOPs", "si"),
+            "flops_ratio": ("", "x"),
+            "seconds": ("seconds", "si"),
+            "seconds_ratio": ("", "x"),
+            "tokens_per_second": ("tokens/s", "si"),
+            "peak_memory": ("peak memory", "si"),
+            "peak_memory_ratio": ("", "x"),
+        },
+    ),
+    Section(
+        name="pareto",
+        title="Worth its cost",
+        note="On the front, no other arm is at least as good and as cheap. It compares means, and "
+        "knows nothing of their noise.",
+        make=_pareto,
+        columns={
+            "arm": ("arm", "s"),
+            "cost": ("over", "s"),
+            "amount": ("cost", "si"),
+            "mean": ("mean", "m"),
+            "front": ("on the front", "s"),
+        },
+        plots=(plots.pareto,),
+    ),
+    Section(
+        name="scaling",
+        title="Scaling",
+        note="L = E + A x^-b, one floor E for all; the gap to the baseline's variant is the fit's, "
+        "at ten times the largest that was run. The interval holds if the form does.",
+        make=_scaling,
+        columns={
+            "variant": ("variant", "s"),
+            "over": ("over", "s"),
+            "exponent": ("exponent", "g"),
+            "exponent_low": ("low", "g"),
+            "exponent_high": ("high", "g"),
+            "sizes": ("sizes", "d"),
+            "far": ("gap at", "si"),
+            "gap": ("gap", "+m"),
+            "gap_low": ("low", "+m"),
+            "gap_high": ("high", "+m"),
+        },
+        plots=(plots.scaling,),
+    ),
+)
+
+
+def sections(m: Material) -> list[tuple[Section, pd.DataFrame]]:
+    """Those that have something to say of this study."""
+    made = ((s, s.make(m)) for s in SECTIONS)
+    return [(s, frame) for s, frame in made if len(frame)]

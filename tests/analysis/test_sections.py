@@ -1,0 +1,85 @@
+"""Every table and plot of the report, on a study that gives it something to say."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from demos import DEMOS
+
+from ablate.analysis import judge, load
+from ablate.analysis.cells import cells
+from ablate.analysis.display import decimals
+from ablate.analysis.latex import latex_table
+from ablate.analysis.material import Material
+from ablate.analysis.registry import SECTIONS, sections
+
+GOLDEN = Path(__file__).parent / "golden"
+FROM = {
+    "factor_effects": "factorial",
+    "attribution": "ladder",
+    "equivalents": "ladder",
+    "sensitivity": "bracket",
+    "u_curves": "bracket",
+    "stability": "bracket",
+    "residuals": "factorial",
+    "tail_noise": "factorial",
+    "costs": "sizes",
+    "pareto": "sizes",
+    "scaling": "sizes",
+}
+"""The study on which the golden table is made; a new section names one."""
+
+
+@pytest.fixture(scope="module")
+def materials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Material]:
+    root = tmp_path_factory.mktemp("demos")
+    return {name: Material(judge(load(make(root / name).path))) for name, make in DEMOS.items()}
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda s: s.name)
+def test_each_table_is_the_golden_one(section, materials: dict[str, Material]) -> None:
+    material = materials[FROM[section.name]]
+    frame = section.make(material)
+    text = cells(frame, section.columns, decimals(material.j)).to_string(index=False) + "\n"
+    golden = GOLDEN / f"{section.name}.txt"
+    if os.environ.get("ABLATE_GOLDEN"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+    pd.testing.assert_frame_equal(frame, section.make(material))  # nothing was changed on the way
+
+
+@pytest.mark.parametrize("section", [s for s in SECTIONS if s.plots], ids=lambda s: s.name)
+def test_each_plot_is_one_that_plotly_knows(section, materials: dict[str, Material]) -> None:
+    material = materials[FROM[section.name]]
+    frame = section.make(material)
+    for plot in section.plots:
+        spec = plot(frame, material)
+        assert spec is not None
+        figure = go.Figure(spec)  # refuses what it does not know
+        assert sum(len(trace.y) for trace in figure.data) >= len(frame) / 2
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_tables_that_have_nothing_to_say_are_left_out(
+    name: str, materials: dict[str, Material]
+) -> None:
+    shown = {section.name for section, _ in sections(materials[name])}
+    assert ("attribution" in shown) == (name == "ladder")
+    assert ("u_curves" in shown) == (name == "bracket")
+    assert ("scaling" in shown) == (name == "sizes")
+    assert ("factor_effects" in shown) == (name in ("factorial", "sizes"))
+
+
+def test_latex_of_every_table_is_balanced(materials: dict[str, Material]) -> None:
+    for name in DEMOS:
+        for section, frame in sections(materials[name]):
+            text = cells(frame, section.columns, 4)
+            made = latex_table(section, text)
+            assert made.count("{") == made.count("}")
+            rows = made.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+            assert len(rows) == len(frame)
+            assert {row.count(" & ") for row in rows} == {len(text.columns) - 1}

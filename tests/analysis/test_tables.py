@@ -1,0 +1,281 @@
+"""What the tables promise: recovered truths, identities, and honesty where nothing is known."""
+
+from __future__ import annotations
+
+import itertools
+from math import factorial
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+
+from ablate.analysis.estimate import fit
+from ablate.analysis.tables.attribution import TOTAL, attribution
+from ablate.analysis.tables.costs import pareto
+from ablate.analysis.tables.equivalents import equivalents
+from ablate.analysis.tables.factorial import factor_effects
+from ablate.analysis.tables.learning_rates import sensitivity, u_curves
+from ablate.analysis.tables.scaling import fit_scaling, gaps
+from ablate.analysis.tables.shared import residuals
+from ablate.analysis.tables.stability import stability
+from ablate.analysis.tables.studies import compare_studies
+from ablate.analysis.tables.tail import tail_noise
+
+
+def two_level(k: int, seeds: int, rng: np.random.Generator, sd: float = 0.01) -> tuple:
+    """values, levels, coded columns of a full factorial."""
+    names = "abcde"[:k]
+    levels, rows = {}, []
+    for bits in itertools.product([0, 1], repeat=k):
+        arm = "".join(n if b else n.upper() for n, b in zip(names, bits, strict=True))
+        levels[arm] = {n: "on" if b else "off" for n, b in zip(names, bits, strict=True)}
+        mean = 0.05 * bits[0] - 0.03 * bits[1] + 0.04 * bits[0] * bits[1]
+        rows += [
+            {"arm": arm, "seed": s, "value": mean + s + rng.normal(0, sd), **levels[arm]}
+            for s in range(seeds)
+        ]
+    return pd.DataFrame(rows), levels, names.upper()
+
+
+def test_main_effects_and_interactions_are_those_of_the_sum_coded_model() -> None:
+    values, levels, base = two_level(3, 3, np.random.default_rng(0))
+    table = factor_effects(values, levels, base).set_index("term")
+    oracle = smf.ols(
+        "value ~ C(seed) + (C(a, Sum) + C(b, Sum) + C(c, Sum)) ** 2",
+        values.replace({"off": "1off", "on": "2on"}),
+    ).fit()
+    # Sum coding is +1 for the first level, -1 for the last.
+    assert table.loc["a", "effect"] == pytest.approx(-2 * oracle.params["C(a, Sum)[S.1off]"])
+    pair = oracle.params["C(a, Sum)[S.1off]:C(b, Sum)[S.1off]"]
+    assert table.loc["a × b", "effect"] == pytest.approx(4 * pair)
+    assert table.loc["a", "high"] - table.loc["a", "effect"] == pytest.approx(
+        2 * (oracle.conf_int().loc["C(a, Sum)[S.1off]", 1] - oracle.params["C(a, Sum)[S.1off]"])
+    )
+
+
+def test_a_fraction_names_what_it_cannot_tell_apart() -> None:
+    values, levels, base = two_level(3, 3, np.random.default_rng(0))
+    half = {a for a, row in levels.items() if sum(v == "on" for v in row.values()) % 2 == 0}
+    table = factor_effects(values[values["arm"].isin(half)], levels, base).set_index("term")
+    # In the half fraction with I = -abc each main effect stands for an interaction too.
+    assert table.loc["a", "aliases"] == "-b × c"
+    assert (table["kind"] == "main").all()
+
+
+def test_factor_intervals_cover() -> None:
+    rng, hit = np.random.default_rng(7), 0
+    for _ in range(150):
+        values, levels, base = two_level(2, 4, rng, sd=0.02)
+        table = factor_effects(values, levels, base).set_index("term")
+        truth = {"a": 0.05 + 0.02, "b": -0.03 + 0.02, "a × b": 0.04}
+        hit += sum(table.loc[t, "low"] < v < table.loc[t, "high"] for t, v in truth.items())
+    assert 0.92 <= hit / 450 <= 0.98
+
+
+@pytest.mark.parametrize("orders", [1, 6, 40])
+def test_a_ladder_of_eight_steps_sums_exactly_to_the_total(orders: int) -> None:
+    rng = np.random.default_rng(orders)
+    steps = list("abcdefgh")
+    paths = [list(rng.permutation(steps)) for _ in range(orders)]
+    name = lambda on: "+".join(sorted(on)) or "base"  # noqa: E731
+    climbed = [[name(p[:i]) for i in range(9)] for p in paths]
+    worth = dict.fromkeys(itertools.chain(*climbed))
+    rows = [(a, s, 2 + len(a) * -0.01 + rng.normal(0, 0.01)) for a in worth for s in range(3)]
+    model = fit(*zip(*rows, strict=True))
+    table = attribution(model, climbed, paths).set_index("step")
+    gain = dict(zip(model.arms, model.effects, strict=True))
+    total = gain[name(steps)] - gain["base"]
+    assert table.loc[TOTAL, "gain"] == pytest.approx(total, abs=1e-12)
+    assert table.drop(TOTAL)["gain"].sum() == pytest.approx(total, abs=1e-12)
+    assert (table["error"] > 0).all()
+    assert (table.drop(TOTAL)["order_error"] > 0).all() == (orders > 1)
+
+
+def test_over_all_orders_it_is_the_shapley_value() -> None:
+    worth = {"": 0.0, "a": 1.0, "b": 2.0, "c": 0.0, "ab": 5.0, "ac": 1.0, "bc": 2.0, "abc": 6.0}
+    rows = [(k or "base", s, v + s) for k, v in worth.items() for s in range(2)]
+    paths = [list(p) for p in itertools.permutations("abc")]
+    climbed = [["".join(sorted(p[:i])) or "base" for i in range(4)] for p in paths]
+    table = attribution(fit(*zip(*rows, strict=True)), climbed, paths).set_index("step")
+    for step in "abc":
+        others = set("abc") - {step}
+        value = sum(
+            factorial(n) * factorial(2 - n) / 6
+            * (worth["".join(sorted({*s, step}))] - worth["".join(sorted(s))])
+            for n in range(3)
+            for s in itertools.combinations(sorted(others), n)
+        )  # fmt: skip
+        assert table.loc[step, "gain"] == pytest.approx(value)
+    assert (table["order_error"] == 0).all()
+
+
+def line(end: float = 1000.0) -> pd.DataFrame:
+    steps = np.arange(100.0, end + 1, 100)
+    return pd.DataFrame({"arm": "base", "step": steps, "mean": 5 - np.log(steps)})
+
+
+def effect(difference: float, width: float = 0.01) -> pd.DataFrame:
+    row = {"arm": "x", "reference": "base", "difference": difference, "flops": 2e3, "seconds": 5.0}
+    row |= {"low": difference - width, "high": difference + width}
+    base = {"arm": "base", "reference": None, "flops": 1e3, "seconds": 10.0}
+    return pd.DataFrame([base, row])
+
+
+def test_a_worse_arm_equals_the_step_at_which_the_reference_had_its_loss() -> None:
+    row = equivalents(effect(np.log(2.0)), line()).iloc[0]
+    assert (row["steps"], row["reading"]) == (pytest.approx(500), "within")
+    assert row["steps_low"] < 500 < row["steps_high"]
+    assert row["gained"] == pytest.approx(-0.5)
+    assert row["flops_ratio"] == pytest.approx(0.25)  # half the steps, at twice the price a step
+    assert row["time_ratio"] == pytest.approx(1.0)
+
+
+def test_a_better_arm_is_extrapolated_and_called_so_and_not_far() -> None:
+    near = equivalents(effect(-np.log(1.2)), line()).iloc[0]
+    assert (near["steps"], near["reading"]) == (pytest.approx(1200), "extrapolated")
+    far = equivalents(effect(-np.log(3.0)), line()).iloc[0]
+    assert np.isnan(far["steps"])
+    assert far["reading"] == "beyond"
+    worst = equivalents(effect(9.0), line()).iloc[0]
+    assert worst["reading"] == "beyond"
+    assert equivalents(effect(0.1), line(300)).iloc[0]["reading"] == "none"
+
+
+def rated(loss: dict[str, dict[float, float]]) -> pd.DataFrame:
+    rows = [
+        {"arm": a, "seed": s, "lr": r, "ok": np.isfinite(v), "val/bpb": v + 0.001 * s}
+        for a, row in loss.items()
+        for r, v in row.items()
+        for s in range(3)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_sensitivity_is_the_mean_excess_over_the_common_range_in_log_lr() -> None:
+    flat = {1e-3: 2.0, 1e-2: 2.0, 1e-1: 2.0, 1.0: 9.0}
+    steep = {1e-3: 2.5, 1e-2: 2.0, 1e-1: float("nan")}
+    table = sensitivity(rated({"flat": flat, "steep": steep}), "val/bpb", cap=3.0)
+    by_arm = table.set_index("arm")["sensitivity"]
+    assert by_arm["flat"] == pytest.approx(0.0)
+    assert by_arm["steep"] == pytest.approx((0.25 + 0.5) / 2, abs=1e-3)
+    assert (table["lr_high"] == 1e-1).all()
+    u = u_curves(rated({"steep": steep}), "val/bpb").set_index("lr")
+    assert u.loc[1e-1, "diverged"] == 3
+    assert np.isnan(u.loc[1e-1, "mean"])
+
+
+def test_nothing_on_the_front_is_beaten_and_all_else_is() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.integers(0, 9, (40, 2)).astype(float), columns=["mean", "flops"])
+    table["arm"] = [f"a{i}" for i in range(40)]
+    made = pareto(table)
+    for row in made.itertuples():
+        better = made[(made["mean"] <= row.mean) & (made["amount"] <= row.amount)]
+        strictly = (better["mean"] < row.mean) | (better["amount"] < row.amount)
+        assert row.front == (not strictly.any())
+
+
+def sized(rng: np.random.Generator, sd: float) -> pd.DataFrame:
+    rows = [
+        (v, n, 1.6 + a * n**-b + rng.normal(0, sd), s, f"{v}{n}")
+        for v, a, b in (("base", 9.0, 0.22), ("x", 8.0, 0.22))
+        for n in (1e6, 4e6, 1.6e7, 6.4e7, 2.56e8)
+        for s in range(3)
+    ]
+    return pd.DataFrame(rows, columns=["variant", "x", "value", "seed", "arm"])
+
+
+def test_scaling_recovers_the_exponent_and_its_gap_interval_covers() -> None:
+    table, made = fit_scaling(sized(np.random.default_rng(0), 1e-5))
+    assert table["exponent"].to_numpy() == pytest.approx(0.22, abs=2e-3)
+    assert table["floor"].to_numpy() == pytest.approx(1.6, abs=0.01)
+    truth, hit, rng = (8.0 - 9.0) * 2.56e9**-0.22, 0, np.random.default_rng(1)
+    for _ in range(60):
+        made = fit_scaling(sized(rng, 0.003))[1]
+        assert made is not None
+        row = gaps(made, "base", [2.56e9]).iloc[0]
+        hit += row["low"] < truth < row["high"]
+    assert hit >= 52
+    few = sized(rng, 0.001)
+    assert fit_scaling(few[few["x"] < 1e7])[1] is None
+
+
+def trained(shared: float, own: float, spike: int | None = None) -> tuple:
+    rng = np.random.default_rng(0)
+    steps = np.arange(1, 2001)
+    rows, trials = [], []
+    for seed in range(2):
+        data = rng.normal(0, shared, len(steps))
+        for arm in ("base", "x", "y"):
+            loss = 3 + 2 * np.exp(-steps / 300) + data + rng.normal(0, own, len(steps))
+            if spike and arm == "x":
+                loss[spike : spike + 4] += 2.0
+            id = f"{arm}-s{seed}"
+            rows.append(pd.DataFrame({"id": id, "arm": arm, "seed": seed, "step": steps,
+                                      "train/loss": loss}))  # fmt: skip
+            trials.append({"id": id, "arm": arm, "seed": seed, "status": "done"})
+    trials[-1]["status"] = "diverged"
+    return pd.concat(rows, ignore_index=True), pd.DataFrame(trials)
+
+
+def test_residuals_that_all_arms_share_are_data_and_the_rest_is_the_arms() -> None:
+    curves, trials = trained(0.08, 0.04, spike=1500)
+    table = residuals(curves, trials).set_index("arm")
+    assert table.loc["base", "shared"] == pytest.approx(0.8, abs=0.05)
+    assert table.loc["base", "own_sd"] == pytest.approx(0.04, abs=0.006)
+    assert 1500 < table.loc["x", "worst_step"] <= 1504
+    assert table.loc["x", "worst"] > 10 > table.loc["base", "worst"]
+    none, _ = trained(0.0, 0.04)
+    assert residuals(none, trials)["shared"].max() < 0.1
+
+
+def test_stability_counts_spikes_and_divergences_and_says_when_nobody_looked() -> None:
+    curves, trials = trained(0.02, 0.02, spike=1500)
+    table = stability(trials, curves, pd.DataFrame()).set_index("arm")
+    assert table.loc["x", "spikes"] == 1
+    assert table.loc["base", "spikes"] == 0
+    assert table.loc["x", "damage"] > 1
+    assert table.loc["x", "spike_score"] == pytest.approx(100 * 4 / 2000, rel=0.5)
+    assert (table.loc["y", "diverged"], table.loc["y", "rate"]) == (1, 0.5)
+    assert table.loc["base", "rate_high"] > 0.5  # two trials without one show little
+    long = pd.concat([curves.assign(id=curves["id"] + str(i)) for i in range(12)])
+    unseen = stability(trials, long, pd.DataFrame())
+    assert unseen["spikes"].isna().all()
+
+
+def test_recorded_events_count_as_they_were_recorded() -> None:
+    curves, trials = trained(0.02, 0.02)
+    event = {"id": "x-s0", "arm": "x", "seed": 0, "kind": "spike", "step": 900, "start": 900}
+    event |= {"start_row": 899, "peak": 901, "height": 1.0, "cause": "data", "closed": True}
+    table = stability(trials, curves, pd.DataFrame([event])).set_index("arm")
+    assert (table.loc["x", "spikes"], table.loc["x", "data"]) == (0.5, 0.5)
+
+
+def test_tail_noise_is_the_spread_around_the_trend() -> None:
+    rng, steps = np.random.default_rng(0), np.arange(1, 1001)
+    parts = [
+        pd.DataFrame({"id": f"a{s}", "arm": "a", "step": steps,
+                      "val/bpb": np.where(steps % 20 == 0, 3 - 0.001 * steps
+                                          + rng.normal(0, 0.01, 1000), np.nan)})
+        for s in range(30)
+    ]  # fmt: skip
+    row = tail_noise(pd.concat(parts, ignore_index=True), "val/bpb").iloc[0]
+    assert row["tail_sd"] == pytest.approx(0.01, rel=0.15)
+    assert row["validations"] == 10
+
+
+def study(d: float, error: float = 0.001) -> pd.DataFrame:
+    row = {"arm": "x", "reference": "base", "difference": d, "low": d - 2 * error, "seeds": 3}
+    return pd.DataFrame([row | {"high": d + 2 * error, "verdict": "better", "error": error}])
+
+
+def test_studies_are_compared_by_what_their_arms_change() -> None:
+    changes = {"one": {"x": ["rope: 0 → 1"]}, "two": {"x": ["rope: 0 → 1"]}, "three": {"x": ["n"]}}
+    tables = {"one": study(-0.02), "two": study(-0.021), "three": study(5.0)}
+    made = compare_studies(tables, changes)
+    assert made["study"].tolist() == ["one", "two"]
+    assert made["pooled"].tolist() == pytest.approx([-0.0205] * 2)
+    assert made["p_agree"].iloc[0] > 0.4
+    apart = compare_studies({"one": study(-0.02), "two": study(0.02)}, changes)
+    assert apart["p_agree"].iloc[0] < 1e-6

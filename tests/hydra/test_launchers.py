@@ -1,0 +1,209 @@
+"""Hydra's launchers and sweepers around our trials."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ablate.rundir import StudyDir
+
+Call = Callable[..., tuple[int, str, str]]
+
+BROKEN = """
+import torch
+class Norm(torch.nn.Module):
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+    def reset_parameters(self):
+        pass
+    def forward(self, x):
+        raise ZeroDivisionError("this norm is broken")
+"""
+
+ASK_AND_TELL = '''
+from dataclasses import dataclass
+
+from hydra.core.config_store import ConfigStore
+from hydra.plugins.sweeper import Sweeper
+
+
+@dataclass
+class Conf:
+    _target_: str = "hydra_plugins.asking.sweeper.Asking"
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="asking", node=Conf)
+
+
+class Asking(Sweeper):
+    """Two batches, as an optimiser does: the second one from the values of the first."""
+
+    def setup(self, *, hydra_context, task_function, config):
+        from hydra.core.plugins import Plugins
+
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments):
+        rates = ["1e-4", "1e-2"]
+        found = self.launcher.launch([[*arguments, f"optim.lr={r}"] for r in rates], 0)
+        values = [job.return_value for job in found]
+        best = rates[values.index(min(values))]
+        last = self.launcher.launch([[*arguments, f"optim.lr={best}", "seed=1"]], 2)
+        print("BEST", best, values, last[0].return_value)
+'''
+
+
+def folder() -> StudyDir:
+    (found,) = Path("runs").iterdir()
+    return StudyDir(found)
+
+
+@pytest.mark.parametrize("launcher", ["basic", "local", "submitit_local"])
+def test_every_launcher_on_this_machine_runs_the_same_trials(
+    launcher: str, small: list[str], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """With an option of the user's own, which the launcher's processes must find too."""
+    (tmp_path / "conf/position").mkdir(parents=True)
+    (tmp_path / "conf/position/mine.yaml").write_text(
+        "# @package _global_\nmodel: {rope: true, alibi: false, position: null, rope_theta: 77}\n"
+    )
+    process = start(*small, "position=mine,alibi", f"hydra/launcher={launcher}", "study=s")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, out + err
+    study = StudyDir(tmp_path / "runs/s")
+    assert [a["name"] for a in study.manifest()["arms"]] == ["position-mine", "position-alibi"]
+    assert [t.state().status for t in study.trials()] == ["done", "done"]
+
+
+@pytest.mark.parametrize("launcher", ["basic", "local"])
+def test_failed_trials_are_failures_with_their_log_and_hurt_no_other(
+    launcher: str, call: Call, small: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "broken_norms.py").write_text(BROKEN)
+    norms = "model.layer_norm_type=broken_norms:Norm,rms"
+    code, _, err = call(*small, norms, "seed=0,1", "study=mixed", f"hydra/launcher={launcher}")
+    assert code == 1
+    assert "2 trials of mixed failed" in err
+    assert "this norm is broken" in err
+    assert "/log" in err
+    states = [t.state().status for t in StudyDir(Path("runs/mixed")).trials()]
+    assert sorted(states) == ["done", "done", "failed", "failed"]
+
+
+def test_a_sweeper_that_optimises_gets_the_objective_of_every_trial(
+    small: list[str], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    package = tmp_path / "hydra_plugins/asking"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "sweeper.py").write_text(ASK_AND_TELL)
+    process = start(*small, "hydra/sweeper=asking", "hydra/launcher=local", "study=asked")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, out + err
+    study = StudyDir(tmp_path / "runs/asked")
+    losses = {t.id: t.summary()["val/loss"] for t in study.trials()}  # type: ignore[index]
+    assert len(losses) == 3
+    words = next(line for line in out.splitlines() if line.startswith("BEST"))
+    assert words.split()[1] == "1e-2"
+    assert all(str(loss) in words for loss in losses.values())
+
+
+def test_another_program_is_told_which_launcher_to_take(tmp_path: Path) -> None:
+    from ablate.cli.multirun_launchers import launch
+    from ablate.errors import AblateError
+
+    with pytest.raises(AblateError, match="submitit_slurm"):
+        launch("slurm", lambda config: None, [["a=1"]])
+
+
+def test_an_illegal_job_is_refused_before_the_first_one_runs(call: Call, small: list[str]) -> None:
+    code, _, err = call(*small, "model.n_heads=2,3", "hydra/launcher=local")
+    assert code == 2
+    assert "n_heads" in err
+    assert not Path("runs").exists()
+
+
+# ---- the pains that others report
+
+
+def test_pain_14_two_multiruns_in_the_same_second_run_every_trial_once(
+    small: list[str], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    words = [*small, "position=rope,alibi", "hydra/launcher=local", "study=twice"]
+    processes = [start(*words), start(*words)]
+    for process in processes:
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == 0, out + err
+    study = StudyDir(tmp_path / "runs/twice")
+    assert [t.state().status for t in study.trials()] == ["done", "done"]
+    assert [len(t.attempts()) for t in study.trials()] == [1, 1]
+
+
+def test_pain_16_a_multirun_again_runs_what_is_missing_and_overwrites_nothing(
+    call: Call, small: list[str]
+) -> None:
+    import shutil
+
+    words = [*small, "position=rope,alibi,none", "study=again", "hydra/launcher=local"]
+    assert call(*words)[0] == 0
+    study = StudyDir(Path("runs/again"))
+    gone, *kept = study.trials()
+    before = {t.id: t.metrics_path.stat().st_mtime_ns for t in kept}
+    shutil.rmtree(gone.path)
+    code, out, _ = call(*words, "--dry-run")
+    assert code == 0
+    assert "1 of 3 trials would run" in out
+    assert call(*words)[0] == 0
+    assert gone.state().status == "done"
+    assert {t.id: t.metrics_path.stat().st_mtime_ns for t in kept} == before
+    more = [w.replace("alibi,none", "alibi,none,learned") for w in words]
+    assert call(*more)[0] == 0  # a sweep that grew: the old trials keep their folders
+    assert {t.id: t.metrics_path.stat().st_mtime_ns for t in kept} == before
+    assert len(study.trials()) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        (["hydra/launcher=basic,local", "seed=0,1"], "cannot be swept"),
+        (["+launch=fast,slow"], "selects hydra/launcher=submitit_local"),
+        (["seed=0,1", "hydra/launcher=local", "hydra.sweeper.max_batch_size=1"], "at once"),
+        (["seed=0,1", "cluster=slurm"], "Write hydra/launcher=slurm"),
+        (["seed=0,1", "cluster=slurm,local"], "Write hydra/launcher=slurm"),
+        (["seed=0,1", "cluster=local", "hydra/launcher=slurm"], "Write cluster=slurm"),
+        (["seed=0,1", "hydra/launcher=slrum"], "Did you mean slurm?"),
+    ],
+)
+def test_pain_19_the_launcher_that_is_written_is_the_one_that_is_used_or_refused(
+    words: list[str], word: str, call: Call, small: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "conf/launch").mkdir(parents=True)
+    (tmp_path / "conf/launch/fast.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /hydra/launcher: submitit_local\n"
+    )
+    (tmp_path / "conf/launch/slow.yaml").write_text("# @package _global_\nseed: 3\n")
+    code, _, err = call(*small, *words)
+    assert code == 2, err
+    assert word in err
+    assert not Path("runs").exists()
+
+
+def test_pain_19_a_dry_run_names_trials_and_launcher_and_writes_nothing(
+    call: Call, small: list[str]
+) -> None:
+    code, out, err = call(*small, "position=rope,alibi", "seed=0,1", "--dry-run")
+    assert code == 0, err
+    assert out.count("run   new") == 4
+    assert "hydra/launcher=basic" in out
+    assert not Path("runs").exists()
+    words = ["hydra/sweeper=ablate", "hydra/launcher=local", "design=ladder"]
+    code, out, err = call(*small, "position=choice(rope)", "seed=0,1", *words, "--dry-run")
+    assert code == 0, err
+    assert out.count("run   new") == 4
+    assert not Path("runs").exists()
