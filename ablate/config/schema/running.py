@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ablate.config.typed import check_types
+from ablate.config.typed import check_types, require
 
 __all__ = ["TrackConfig"]
 
