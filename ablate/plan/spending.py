@@ -16,14 +16,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ablate.config.typed import closest
 from ablate.errors import ConfigError
 
-__all__ = ["RULES", "alpha_at_look", "alphas_at_looks", "nominal_levels", "spent"]
+__all__ = ["RULES", "alpha_at_look", "alphas_at_looks", "look_of", "nominal_levels", "spent"]
 
 RULES = ("obrien_fleming", "pocock")
 
@@ -62,6 +63,34 @@ def alpha_at_look(
 ) -> float:
     """The familywise level of look `look`, counted from 1."""
     return alphas_at_looks(alpha, looks, comparisons=comparisons, rule=rule)[look - 1]
+
+
+def look_of(
+    decide: Mapping[str, Any], seeds: int, before: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What an entry of the manifest's history says of the look that it leads to.
+
+    `looks` holds the seeds of an arm at each look so far, `look` its number in the declared plan
+    (None: it was not declared), `alpha` the familywise level to judge at, and `exploratory` why no
+    level makes the result confirmatory (None: it is).
+
+    Args:
+        decide: the frozen rule.
+        seeds: of each arm, at this look.
+        before: the history so far.
+    """
+    looks = [*(before[-1].get("looks", []) if before else []), seeds]
+    spending, look, alpha, reason = decide.get("spending"), None, decide["alpha"], None
+    if spending and seeds in spending["looks"]:
+        look = spending["looks"].index(seeds) + 1
+        alpha = spending["alpha_at_look"][look - 1]
+    elif spending:
+        declared = ", ".join(map(str, spending["looks"]))
+        reason = f"{seeds} seeds are none of the declared looks ({declared})"
+    elif before:
+        reason = "seeds were added without a declared alpha-spending plan"
+    reason = next((e["exploratory"] for e in before if e.get("exploratory")), None) or reason
+    return {"looks": looks, "look": look, "alpha": alpha, "exploratory": reason}
 
 
 def spent(alpha: float, t: float, rule: str = "obrien_fleming") -> float:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from ablate.launch.admission import conclude
+from ablate.launch.notify import tell_if_over
 from ablate.launch.slurm import ending
 from ablate.launch.slurm.autopsy import cause_of_death
 from ablate.launch.slurm.identity import this_job
@@ -62,6 +63,8 @@ def main(folder: str, code: int) -> int:
     again = killed or (never and job.restart < int(task.cluster["max_retries"]))
     if again and not incidents.held(study.path):
         ending.requeue(job.raw_id)
+    else:
+        tell_if_over(study)
     return code
 
 

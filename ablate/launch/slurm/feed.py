@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.schema import ClusterConfig
+from ablate.launch import budget
+from ablate.launch.notify import tell_if_over
+from ablate.launch.slurm.identity import this_job
 from ablate.launch.slurm.scheduler import Scheduler
 from ablate.rundir import ENDED, StudyDir, TrialDir, incidents
 
@@ -33,13 +36,21 @@ class Feed:
     """Steps of all trials together, when the last round began."""
 
     def __call__(self) -> str:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        study, job = StudyDir(Path(self.study)), this_job()
+        try:
+            return self._feed(study)
+        finally:
+            tell_if_over(study, ours=job and job.job_id)
+
+    def _feed(self, study: StudyDir) -> str:
         from ablate.launch.slurm.submit import describe, submit_more
 
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        study = StudyDir(Path(self.study))
         with study.lock(name=".submit.lock", stale=180.0):
             if incidents.held(study.path):
                 return "the study is held back"
+            if spent := budget.exhausted(study):
+                return f"held: {spent}"
             scheduler = Scheduler()
             open_ = self._open(study, scheduler)
             reached = sum(study.trial(id).live_state().step for id in self.clusters)
