@@ -62,6 +62,7 @@ def test_equal_failures_hold_the_rest_back(box: Box, tmp_path: Path) -> None:
     assert incidents.held(study.path) is None
 
 
+@pytest.mark.slow
 def test_arrays_are_chunked_and_all_run(tiny: Box, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", {f"arm{i}": {} for i in range(12)})
     made = launch(study)
@@ -69,6 +70,7 @@ def test_arrays_are_chunked_and_all_run(tiny: Box, tmp_path: Path) -> None:
     tiny.until(lambda: all_done(study), 120)
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_fed_without_a_client(tiny: Box, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", {f"arm{i}": {} for i in range(9)})
     made = launch(study, max_queued=5)
