@@ -126,17 +126,18 @@ class Task:
         again: Sequence[str],
         job: SlurmJob,
     ) -> None:
-        looked = -LOOK_SECONDS
+        looked, given = -LOOK_SECONDS, {t.id for t in trials}
 
         def more() -> list[TrialDir]:
             """Looks anew each time: the submission may be recorded after the job has started."""
             nonlocal looked
             if time.monotonic() - looked < LOOK_SECONDS:
                 return []
-            found = next(_untouched(study, job), None)
+            found = next((t for t in _untouched(study, job) if t.id not in given), None)
             if found is None:
                 looked = time.monotonic()
                 return []
+            given.add(found.id)
             return [found]
 
         with Pool(self.runner) as pool:
