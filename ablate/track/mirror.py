@@ -93,7 +93,7 @@ def say(text: str) -> None:
 
 def main(argv: list[str]) -> None:
     with contextlib.suppress(OSError):
-        os.nice(10)  # the training comes first
+        os.nice(19)  # the training comes first
     if "SLURM_JOB_ID" in os.environ:
         for number in (signal.SIGTERM, signal.SIGUSR2):  # SLURM warns every process of a step
             signal.signal(number, signal.SIG_IGN)
