@@ -176,7 +176,7 @@ def test_an_unknown_optimiser_is_refused_by_name():
 
 
 def test_the_norms_behind_a_sublayer_are_norms_too():
-    values = {"d_model": 16, "n_heads": 2, "n_layers": 1, "vocab_size": 32, "embedding_size": None}
-    model = OLMo(ModelConfig.from_mapping(values | {"peri_norm": True, "layer_norm_type": "rms"}))
+    values = {"d_model": 16, "n_heads": 2, "n_layers": 1, "peri_norm": True}
+    model = OLMo(ModelConfig.from_mapping(values | {"layer_norm_type": "rms"}))
     groups = parameter_groups(model, OptimConfig())
     assert not [n for g in groups if g["weight_decay"] for n, _ in g["params"] if "norm" in n]
