@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from ablate.errors import StudyError
-from ablate.rundir import ENDED, TrialDir
+from ablate.rundir import ENDED, TrialDir, read_jsonl
 from ablate.rundir.names import CONFIG, EVENTS
 
 __all__ = ["KEYS", "flatten", "read_config", "read_curve", "read_events", "trial_row"]
@@ -54,6 +54,8 @@ def read_config(trial: TrialDir) -> dict[str, Any]:
             flat |= _section(section)
     except yaml.YAMLError as error:
         raise StudyError(f"{trial.path / CONFIG} is damaged: {error}") from None
+    if not flat:
+        raise StudyError(f"{trial.path / CONFIG} is damaged: it holds no configuration.")
     return flat
 
 
@@ -103,9 +105,15 @@ def read_curve(trial: TrialDir, *, ended: bool, wanted: Iterable[str] | None = N
         wanted: columns; None: all that were recorded.
     """
     if ended and trial.metrics_path.exists():
-        file = pq.ParquetFile(trial.metrics_path, memory_map=True)
-        names = [n for n in file.schema_arrow.names if n not in KEYS]
-        return file.read([n for n in names if wanted is None or n in wanted], use_threads=False)
+        try:
+            file = pq.ParquetFile(trial.metrics_path, memory_map=True)
+            names = [n for n in file.schema_arrow.names if n not in KEYS]
+            return file.read([n for n in names if wanted is None or n in wanted], use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            if not trial.attempts():
+                said = str(error).split(".")[0]
+                raise StudyError(f"{trial.metrics_path} is damaged ({said}). Restore it.") from None
+            # The attempts hold the same rows.
     rows = list(trial.stitched())
     names = dict.fromkeys(k for row in rows for k in row if k not in KEYS)
     columns = {n: [row.get(n) for row in rows] for n in names if wanted is None or n in wanted}
@@ -121,8 +129,7 @@ def _array(values: list[Any]) -> pa.Array:
 def read_events(trial: TrialDir, *, ended: bool) -> list[dict[str, Any]]:
     """The events that count; nested values as JSON."""
     if ended and trial.events_path.exists():
-        lines = trial.events_path.read_text(encoding="utf-8").splitlines()
-        events: Iterable[Mapping[str, Any]] = (json.loads(line) for line in lines if line)
+        events: Iterable[Mapping[str, Any]] = read_jsonl(trial.events_path)
     else:
         events = trial.stitched(EVENTS)
     return [

@@ -62,8 +62,9 @@ first steps:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of `ablate ARGV`; errors become one paragraph on standard error."""
-    from ablate.cli.failures import guarded
+    from ablate.cli.failures import guarded, tolerant_streams
 
+    tolerant_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     name = f"ablate {words[0]}" if words and words[0] in VERBS else "ablate"
     return guarded(name, lambda: _dispatch(words))
@@ -83,9 +84,19 @@ def _dispatch(words: list[str]) -> int:
         from ablate.errors import AblateError
 
         raise AblateError(f"there is no verb {words[0]!r}. {closest(words[0], VERBS)}")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a user's own module beside the command: my_norms:MyNorm
+    here = _current_folder()
+    if here not in sys.path:
+        sys.path.append(here)  # a user's own module beside the command: my_norms:MyNorm
     return int(importlib.import_module(VERBS[words[0]].module).main(words[1:]))
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        from ablate.errors import AblateError
+
+        raise AblateError("the current folder was deleted. Change to one that exists.") from None
 
 
 def help_text() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ablate.errors import AblateError
 
-__all__ = ["DEFECT", "INTERRUPTED", "guarded"]
+__all__ = ["DEFECT", "INTERRUPTED", "guarded", "tolerant_streams"]
 
 DEFECT, INTERRUPTED, BROKEN_PIPE = 3, 130, 141
 
@@ -21,6 +21,7 @@ OF_THE_MACHINE = {
     errno.EEXIST,
     errno.EISDIR,
     errno.ENAMETOOLONG,
+    errno.ENOENT,
     errno.ENOSPC,
     errno.ENOTDIR,
     errno.EPERM,
@@ -35,7 +36,9 @@ def guarded(name: str, action: Callable[[], int]) -> int:
         return action()
     try:
         return action()
-    except SystemExit as end:  # argparse
+    except SystemExit as end:  # argparse; and rich, where the reader has had enough
+        if isinstance(end.__context__, BrokenPipeError):
+            return _broken_pipe()
         if isinstance(end.code, str):
             _say(name, end.code)
             return 2
@@ -47,11 +50,9 @@ def guarded(name: str, action: Callable[[], int]) -> int:
         _say(name, "interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has had enough (`ablate list | head`). Python would complain again at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return _broken_pipe()
     except OSError as error:
-        if error.errno in OF_THE_MACHINE:
+        if error.errno in OF_THE_MACHINE and (error.filename or error.errno != errno.ENOENT):
             _say(name, f"{error.filename or 'the system'}: {error.strerror}.")
             return 2
         return _defect(name, error)
@@ -59,9 +60,25 @@ def guarded(name: str, action: Callable[[], int]) -> int:
         return _defect(name, error)
 
 
+def tolerant_streams() -> None:
+    """Output that was closed (`>&-`) goes nowhere; letters that it cannot show become `?`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure") and (stream.encoding or "").lower() != "utf-8":
+            stream.reconfigure(errors="replace")
+
+
+def _broken_pipe() -> int:
+    """The reader has had enough (`ablate list | head`). Python would complain again at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
 def _defect(name: str, error: BaseException) -> int:
     handle, path = tempfile.mkstemp(prefix="ablate-", suffix=".log", text=True)
-    with os.fdopen(handle, "w") as file:
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write("".join(traceback.format_exception(error)))
     last = traceback.format_exception_only(error)[-1].strip()
     _say(

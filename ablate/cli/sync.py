@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
         return _show_plan(plan_sync(study, request), options.json, why_not)
     if not request.offline:
         require_key()
+    logging.raiseExceptions = False  # wandb's log on a full disk would print tracebacks
     synced = _sync(study, request)
     view = _save_view(study, synced, metric) if options.workspace else None
     if options.json:
@@ -95,10 +97,10 @@ def _mode(options: argparse.Namespace) -> str:
 
 def _verdicts(study: StudyDir) -> tuple[Mapping[str, Mapping[str, Any]], str | None, str]:
     """Trial -> columns of its summary; why there are none; the metric that decides."""
+    manifest = study.manifest()  # a damaged one is found before the seconds that imports take
     from ablate.analysis.frames import load
     from ablate.analysis.judgement import judge
 
-    manifest = study.manifest()
     metric = str((manifest.get("decide") or {}).get("metric") or "val/bpb")
     try:
         judgement = judge(load(study.path, curves=False))

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from ablate.config.schema import TrialConfig
+from ablate.config.tree import copy_tree
 from ablate.errors import ConfigError
 
 __all__ = [
@@ -137,6 +138,10 @@ def read_yaml(path: Path, field: str) -> tuple[str, dict[str, Any]]:
         values = {}
     if not isinstance(values, dict):
         raise ConfigError(field, path.name, "must hold key: value pairs", f"Correct {path}")
+    try:
+        copy_tree(values)
+    except RecursionError:
+        raise ConfigError(field, path.name, "holds itself (&, *)", f"Correct {path}") from None
     return text, values
 
 

@@ -20,6 +20,7 @@ METRICS = ("val/bpb", "val/loss", "val/perplexity", "train/loss")
 """What a trial's summary holds and a study can be decided on; lower is better."""
 
 
+MOST_SEEDS = 10_000
 DESIGN_OPTIONS = ("resolution", "orders", "arms", "draw_seed")
 
 
@@ -186,6 +187,8 @@ class SweepConfig:
         if isinstance(self.seeds, int):
             remedy = "Three or more give an interval"
             require(self.seeds >= 1, "sweep.seeds", self.seeds, "must be at least 1", remedy)
+            most = f"must be at most {MOST_SEEDS:,}"
+            require(self.seeds <= MOST_SEEDS, "sweep.seeds", self.seeds, most)
             return
         require(
             self.seeds != [],

@@ -50,10 +50,13 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     write_atomic(path, text + "\n", durable=durable)
 
 
-def read_json(path: Path) -> Any:
-    """Raises StudyError where the file is missing or damaged."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises StudyError where the file is missing, damaged, or holds anything but an object."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError(f"it holds {str(value)[:40]!r} in place of an object")
+        return value
     except FileNotFoundError:
         raise StudyError(f"{path} is missing.") from None
     except ValueError as error:

@@ -79,13 +79,15 @@ class TrialDir:
     def config(self) -> dict[str, Any]:
         path = self.path / names.CONFIG
         try:
-            return yaml.load(
-                path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            )
+            text = path.read_text(encoding="utf-8")
+            config = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except FileNotFoundError:
             raise StudyError(f"{path} is missing; launch the study again to write it.") from None
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise StudyError(f"{path} is damaged: {error}") from None
+        if not isinstance(config, dict):
+            raise StudyError(f"{path} is damaged: it holds no configuration. Restore the file.")
+        return config
 
     # ---- state
 
@@ -272,7 +274,8 @@ class TrialDir:
         """Rows of metrics.jsonl (or events.jsonl), each step once, in order of steps."""
         for attempt, start, end in self.lineage():
             for row in read_jsonl(attempt.path / name):
-                if start < row.get("step", 0) <= end or (row.get("step", 0) == start == 0):
+                step = row.get("step", 0)
+                if isinstance(step, int) and (start < step <= end or step == start == 0):
                     yield row
 
 

@@ -28,6 +28,7 @@ SIGNALS = {
     "attention_logit": ("max_attn_logit", "attention_logit_max"),
     "lr": ("lr", "learning_rate", "optim/learning_rate_group0"),
 }
+LARGEST_STEP = 2.0**53
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -80,8 +81,8 @@ def from_rows(
         raise DataError(f"{source}: no row has both {at} and {what}. Name others: --step, --loss.")
     signals = {k: _numbers(rows, kept, str(c), source) for k, c in found.items()}
     steps = _numbers(rows, kept, at, source)
-    if not np.isfinite(steps).all():
-        raise DataError(f"{source}: the step column {at} holds values that are not finite.")
+    if not (np.abs(steps) < LARGEST_STEP).all():  # false also for what is not finite
+        raise DataError(f"{source}: the step column {at} holds values that are no steps.")
     return Table(
         steps=steps.astype(np.int64),
         losses=_numbers(rows, kept, what, source),

@@ -16,7 +16,7 @@ from ablate.launch.retrying import chosen, reopen
 from ablate.rundir import StudyDir
 
 sys.path.insert(0, str(Path(__file__).parent))
-from studies import checkpoint, elsewhere, end, make_study, start
+from written import checkpoint, elsewhere, end, make_study, start
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -22,7 +22,7 @@ from ablate.cli.overview import study_status
 from ablate.rundir import STATUSES
 
 sys.path.insert(0, str(Path(__file__).parent))
-from studies import checkpoint, end, make_study, start
+from written import checkpoint, end, make_study, start
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -15,7 +15,7 @@ from ablate.rundir import StudyDir
 from ablate.rundir.submission import Submission, add_submission
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-from studies import end, make_study, start
+from written import end, make_study, start
 
 
 class Slurm:
