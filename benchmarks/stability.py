@@ -31,7 +31,7 @@ def plant(folder: Path, documents: int = 600, every: int = 100) -> None:
         if i % every == every // 3:
             text = "".join(draw.choices("#%&@!~^*=+{}[]<>|;:?/", k=256))
         elif i % every == 2 * every // 3:
-            text = "amen so be it " * 40
+            text = "ha" * 128
         (folder / f"{i:04}.txt").write_text(text)
 
 

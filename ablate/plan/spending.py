@@ -17,12 +17,13 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.typed import closest
 from ablate.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["RULES", "alpha_at_look", "alphas_at_looks", "look_of", "nominal_levels", "spent"]
 
@@ -108,6 +109,7 @@ def nominal_levels(alpha: float, looks: tuple[int, ...], rule: str) -> tuple[flo
 
     A boundary over which nothing can be spent any more (rounding) has the level 0.
     """
+    import numpy as np
     from scipy import special
 
     times = [look / looks[-1] for look in looks]
@@ -142,6 +144,8 @@ def _advance(
     edge: float, place: np.ndarray, mass: np.ndarray, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Places and masses after this look, inside the edges."""
+    import numpy as np
+
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     z = (edge * nodes[:, None] - place[None, :]) / step
     density = (np.exp(-(z**2) / 2) / (math.sqrt(2 * math.pi) * step)) @ mass

@@ -64,7 +64,9 @@ def append_line(fd: int, row: dict[str, Any]) -> None:
     """One JSON line in one write; `fd` is opened with O_APPEND. Non-finite numbers become NaN,
     Infinity.
     """
-    os.write(fd, (json.dumps(row, separators=(",", ":")) + "\n").encode())
+    line = (json.dumps(row, separators=(",", ":")) + "\n").encode()
+    while line:  # a disk that is nearly full takes a part, and says so at the next write only
+        line = line[os.write(fd, line) :]
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:

@@ -92,7 +92,7 @@ def say(text: str) -> None:
 
 def main(argv: list[str]) -> None:
     with contextlib.suppress(OSError):
-        os.nice(10)  # the training comes first
+        os.nice(19)  # the training comes first
     attempt = Attempt(TrialDir(Path(argv[0])), int(argv[1]))
     trial, mode, status = attempt.trial, argv[2], argv[3] or None
     with only_writer(trial, wait=EARLIER_SECONDS) as alone:

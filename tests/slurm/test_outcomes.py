@@ -150,7 +150,8 @@ def test_a_trial_that_does_not_listen_is_killed_at_its_limit_and_healed(
     box.until(lambda: all_done(study), 400)
     assert outcomes_of(trial)[0] == "time_limit"
     assert is_whole(trial)
-    assert box.history(array.job_id)[-1][0] == "TIMEOUT"
+    # The batch script may just have time to ask for the requeue; else the feeder submits it again.
+    assert box.history(array.job_id)[0][0] in ("TIMEOUT", "REQUEUED")
 
 
 @pytest.mark.slow
@@ -187,10 +188,9 @@ def test_without_requeue_a_preempted_trial_is_submitted_again_by_the_feeder(
 @pytest.mark.slow
 def test_a_dead_node_costs_the_steps_since_the_last_checkpoint(box: Box, tmp_path: Path) -> None:
     study, trial = one(tmp_path)
-    array, *_ = launch(study, heal=False, sbatch={"nodelist": "n[1-2]"})
+    launch(study, heal=False)
     box.until(lambda: is_running(trial), 40)
     node = trial.newest_attempt().record()["node"]
-    box.run("scontrol", "update", f"JobId={array.job_id}", "ReqNodeList=")
     box.kill_node(node)
     box.until(lambda: all_done(study), 150)
     assert outcomes_of(trial) == ["node", "done"]
@@ -209,6 +209,7 @@ def test_split_brain_the_newer_attempt_counts_and_the_old_one_stops(
     first = trial.newest_attempt()
     box.kill_node(first.record()["node"], daemon_only=True)
     box.until(lambda: len(trial.attempts()) == 2, 120)
+    box.until(lambda: trial.attempts()[1].record().get("node"), 10)
     assert trial.attempts()[1].record()["node"] != first.record()["node"]
     box.until(lambda: not _lives(first.record()["pid"]), 20, "for the old copy to notice")
     box.until(lambda: all_done(study), 120)
