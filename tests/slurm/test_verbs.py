@@ -122,7 +122,8 @@ def test_a_budget_that_is_used_up_saves_what_runs_and_holds_the_rest(
     status = status_of(box, study)
     assert status["gpu_hours"]["used"] >= 6 / 3600 - 0.0001
     assert status["gpu_hours"]["used"] < 60 / 3600
-    assert all("GPU-hours are used up" in t["reason"] for t in status["trials"])
+    reasons = [(t["status"], t["reason"], t["slurm_state"]) for t in status["trials"]]
+    assert all("GPU-hours are used up" in (r or "") for _, r, _ in reasons), reasons
     assert out.read_text() == "stalled\n"
     remember(study, {}, None)
     assert launch(study, heal=False) != []
