@@ -1,6 +1,6 @@
 """What watching costs the training loop: detector, events and the row, a step.
 
-    python -m benchmarks.spike_loop            # d = 128, four layers, 256 tokens a step, one thread
+python -m benchmarks.spike_loop            # d = 128, four layers, 256 tokens a step, one thread
 """
 
 from __future__ import annotations

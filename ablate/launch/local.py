@@ -115,10 +115,11 @@ def run_missing(
                     pool.stop()
                 if study.queue and hold():
                     study.queue.clear()
-                while study.queue and len(pool.running) < workers and not study.stopped:
+                while len(pool.running) < workers and not study.stopped:
+                    study.queue.extend([] if study.queue else more())
+                    if not study.queue:
+                        break
                     _start(study, pool, gpus, again, watcher)
-                    if not study.queue and len(pool.running) < workers:
-                        study.queue.extend(more())
                 if pool.running:
                     busy = time.monotonic()
                 elif time.monotonic() - busy > patience:

@@ -56,6 +56,10 @@ def compare(runs: Mapping[str, Record], own: Mapping[str, list[Event]] | None = 
         own: the events of each run alone, if they are known already.
     """
     events = {k: list(own[k]) if own else detect(s, x) for k, (s, x) in runs.items()}
+    longest = max((len(s) for s, _ in runs.values()), default=0)
+    runs = {k: r for k, r in runs.items() if 2 * len(r[0]) >= longest}  # one that broke off
+    if not runs:
+        return Comparison(events=events, correlation=None)
     steps, table = _common(runs)
     correlation = _correlation(table) if len(runs) > 1 and len(steps) >= 32 else None
     found = Comparison(events=events, correlation=correlation)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from statsmodels.stats.proportion import proportion_confint
 
-from ablate.spikes import ALERTS, Event, detect, latest, score
+from ablate.spikes import ALERTS, Event, compare, detect, latest, score
 
 __all__ = ["COLUMNS", "curve_slices", "events_of", "stability"]
 
@@ -87,11 +87,27 @@ def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Even
         found: dict[str, list[Event]] = {str(i): [] for i in events["id"].unique()}
         for row in rows.to_dict("records"):
             found.setdefault(row["id"], []).append(_event(row))
-        return {i: latest(e) for i, e in found.items()}
+        return _caused({i: latest(e) for i, e in found.items()}, curves)
     if "train/loss" not in curves or not 0 < len(curves) <= _DETECT_UP_TO:
         return {}
     step, loss = curves["step"].to_numpy(), curves["train/loss"].to_numpy(dtype=float)
-    return {i: detect(step[rows], loss[rows]) for i, rows in curve_slices(curves)}
+    found = {i: detect(step[rows], loss[rows]) for i, rows in curve_slices(curves)}
+    return _caused(found, curves)
+
+
+def _caused(found: dict[str, list[Event]], curves: pd.DataFrame) -> dict[str, list[Event]]:
+    """With data or arm as the cause, where trials of one seed saw the same batches."""
+    if not {"train/loss", "seed"} <= set(curves) or not 0 < len(curves) <= _DETECT_UP_TO:
+        return found
+    step, loss = curves["step"].to_numpy(), curves["train/loss"].to_numpy(dtype=float)
+    groups: dict[object, dict[str, slice]] = {}
+    for id, rows in curve_slices(curves):
+        groups.setdefault(curves["seed"].iloc[rows.start], {})[id] = rows
+    for group in groups.values():
+        runs = {id: (step[rows], loss[rows]) for id, rows in group.items()}
+        if len(runs) > 1:
+            found |= compare(runs, {id: found.get(id, []) for id in runs}).events
+    return found
 
 
 def curve_slices(curves: pd.DataFrame, ids: Collection[str] | None = None) -> Iterator:
@@ -109,10 +125,6 @@ def curve_slices(curves: pd.DataFrame, ids: Collection[str] | None = None) -> It
 
 def _event(row: dict) -> Event:
     given = {k: row[k] for k in _FIELDS if k in row and not _missing(row[k])}
-    if "detector" in row and not _missing(row["detector"]):
-        given["arm"] = row["detector"]
-    else:
-        given.pop("arm", None)  # of the frame: the configuration under test
     given.setdefault("start", int(row["step"]))
     given.setdefault("start_row", int(given["start"]))
     if isinstance(given.get("corroboration"), str):

@@ -78,12 +78,15 @@ CLUSTER = ("cluster=slurm", "cluster.partition=low", "cluster.bad_node_after=0",
 class Chaos:
     """One run: a folder, a full-able disk, a cluster, a client, faults, and the verdict."""
 
-    def __init__(self, trials: int, seed: int, folder: Path) -> None:
+    def __init__(
+        self, trials: int, seed: int, folder: Path, undisturbed: Path | None = None
+    ) -> None:
         self.trials, self.seed, self.folder = trials, seed, folder
         arms = 1 + min(len(ARMS), max(1, trials // SEEDS_OF_ARM - 1) if trials >= 60 else 3)
         self.arms, self.seeds = arms, trials // arms
         self.study = StudyDir(folder / "runs" / "chaos")
-        self.undisturbed = StudyDir(folder / "undisturbed" / "chaos")
+        self.known = undisturbed
+        self.undisturbed = StudyDir(undisturbed or folder / "undisturbed" / "chaos")
         self.began = time.monotonic()
         os.environ["ABLATE_LEASE_SECONDS"] = str(LEASE_SECONDS)
 
@@ -104,6 +107,8 @@ class Chaos:
         (self.folder / "held_out.txt").write_text(words[::-1][:2000])
 
     def run_undisturbed(self, box: Box) -> None:
+        if self.known:
+            return
         words = ("launch", *OVERRIDES, "runs_dir=undisturbed")
         done = box.ablate(*words, cwd=self.folder, timeout=3600)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -126,6 +131,8 @@ class Chaos:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                # Under nohup the signal is ignored, and every child would ignore it too.
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             )
 
     def launch_and_kill(self, box: Box, rng: random.Random) -> list[subprocess.Popen[bytes]]:
@@ -144,7 +151,7 @@ class Chaos:
             time.sleep(rng.uniform(0.0, 1.0) if number == 0 else rng.uniform(5.0, 10.0))
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(client.pid, how)
-            client.wait()
+            client.wait(60)
             self.say(f"client {number + 1} killed by {how.name}")
         return clients
 
@@ -221,12 +228,14 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(runs)], check=False)
 
 
-def run_chaos(trials: int, seed: int, keep: bool = False) -> Verdict:
+def run_chaos(
+    trials: int, seed: int, keep: bool = False, undisturbed: Path | None = None
+) -> Verdict:
     folder = Path(tempfile.mkdtemp(prefix="ablate-chaos-"))
     try:
         with small_disk(folder, 600 + 8 * trials):
             try:
-                return Chaos(trials, seed, folder).run()
+                return Chaos(trials, seed, folder, undisturbed).run()
             finally:
                 if keep:
                     shutil.copytree(folder / "runs", folder / "kept", dirs_exist_ok=True)
@@ -242,12 +251,14 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--keep", action="store_true", help="leave the folder behind")
+    words = "a study of undisturbed trials, of an earlier run"
+    parser.add_argument("--undisturbed", type=Path, help=words)
     options = parser.parse_args()
     reason = why_not()
     if reason:
         print(reason)
         return 2
-    verdict = run_chaos(options.trials, options.seed, options.keep)
+    verdict = run_chaos(options.trials, options.seed, options.keep, options.undisturbed)
     print(verdict.table())
     return 1 if verdict.violations else 0
 

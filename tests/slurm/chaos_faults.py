@@ -98,7 +98,7 @@ class Faults:
         if node is None:
             return None
         self.box.kill_node(node, daemon_only=True)
-        self._repair(45.0, node, lambda: self.box.start_node(node))
+        self._repair(self._long(45.0), node, lambda: self.box.start_node(node))
         return node
 
     def split(self) -> str | None:
@@ -111,8 +111,8 @@ class Faults:
             return None
         node = record["node"]
         self.box.kill_node(node, daemon_only=True)
-        self._repair(70.0, node, lambda: self.box.start_node(node))
-        self._wake(record["pid"], 65.0)
+        self._repair(self._long(70.0), node, lambda: self.box.start_node(node))
+        self._wake(record["pid"], self._long(65.0))
         return f"{trial.id} stopped on {node}, whose slurmd is dead"
 
     def stop(self) -> str | None:
@@ -162,6 +162,10 @@ class Faults:
                 file.write(bytes(4096))
         self._repair(FULL_SECONDS, "disk", lambda: ballast.unlink(missing_ok=True))
         return f"for {FULL_SECONDS:.0f} s"
+
+    def _long(self, seconds: float) -> float:
+        """Long enough for SLURM to notice (about 30 s); less of it in a short run."""
+        return seconds if self.trials >= 60 else min(seconds, 40.0)
 
     # ---- whom
 

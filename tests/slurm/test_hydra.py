@@ -112,8 +112,7 @@ def test_pain_01_a_lost_client_loses_no_trial(
     box: Box, tmp_path: Path, words: list[str], how: signal.Signals
 ) -> None:
     """All jobs are out before it waits; the same command afterwards only collects."""
-    study, arms = StudyDir(tmp_path / "s"), "position=rope,alibi"
-    study = StudyDir(tmp_path / "runs" / "s")
+    study, arms = StudyDir(tmp_path / "runs" / "s"), "position=rope,alibi"
     client = start(box, tmp_path, *words, *SLURM, arms, "seed=0,1")
     box.until(lambda: study.path.exists() and study.submissions(), 120, "to submit")
     box.until(lambda: submitted(study), 60)
@@ -121,7 +120,7 @@ def test_pain_01_a_lost_client_loses_no_trial(
     _, err = client.communicate(timeout=60)
     if how is signal.SIGINT:
         assert client.returncode == 130
-        assert "The jobs go on" in err or "interrupted" in err
+        assert "The jobs go on" in err
     assert len(submitted(study)) == 4
     box.until(lambda: statuses(study) == ["done"] * 4, 240, "for the orphaned jobs")
     again = start(box, tmp_path, *words, *SLURM, arms, "seed=0,1")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import in_use
 from fake_node import all_done, launch, make_study, outcomes_of, statuses, steps_of
-from slurm_box import Box
+from slurm_box import Box, in_use
 
 from ablate.rundir import incidents
 
@@ -62,6 +61,7 @@ def test_equal_failures_hold_the_rest_back(box: Box, tmp_path: Path) -> None:
     assert incidents.held(study.path) is None
 
 
+@pytest.mark.slow
 def test_arrays_are_chunked_and_all_run(tiny: Box, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", {f"arm{i}": {} for i in range(12)})
     made = launch(study)
@@ -69,6 +69,7 @@ def test_arrays_are_chunked_and_all_run(tiny: Box, tmp_path: Path) -> None:
     tiny.until(lambda: all_done(study), 120)
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_fed_without_a_client(tiny: Box, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", {f"arm{i}": {} for i in range(9)})
     made = launch(study, max_queued=5)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import in_use
 from fake_node import all_done, launch, make_study, outcomes_of, steps_of
-from slurm_box import Box
+from slurm_box import Box, in_use
 
 from ablate.rundir import StudyDir, TrialDir
 
@@ -90,7 +89,7 @@ def test_a_process_that_exits_by_itself_failed_and_one_that_is_killed_goes_on(
     box.until(lambda: box.history(f"{array.job_id}_2") == [("COMPLETED", "0:0")], 20)
 
 
-@pytest.mark.parametrize("partition", ["low", "low0"], ids=["grace 10 s", "no grace"])
+@pytest.mark.parametrize("partition", ["low", pytest.param("low0", marks=pytest.mark.slow)])
 def test_preemption_with_a_warning_saves_and_is_requeued_once(
     box: Box, tmp_path: Path, partition: str
 ) -> None:

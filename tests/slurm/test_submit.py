@@ -37,7 +37,7 @@ sweep:
   baseline: [size=tiny, train.steps=6, train.batch_size=2, train.sequence_length=16]
   factors:
     position: [position=rope, position=alibi]
-  seeds: 2
+  seeds: 1
 """
 
 
@@ -59,11 +59,11 @@ def test_ablate_launch_says_what_it_asks_for_submits_and_returns(box: Box, tmp_p
     user_folder(tmp_path)
     dry = box.ablate(*WORDS, "--dry-run", cwd=tmp_path)
     assert dry.returncode == 0, dry.stderr
-    assert "6 trials as 6 tasks in 1 array: each 1 CPU, 2G for at most 20m" in dry.stdout
+    assert "3 trials as 3 tasks in 1 array: each 1 CPU, 2G for at most 20m" in dry.stdout
     assert not (tmp_path / "runs").exists()
     done = box.ablate(*WORDS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Submitted 6 tasks" in done.stdout
+    assert "Submitted 3 tasks" in done.stdout
     study = StudyDir(tmp_path / "runs" / "mine")
     box.until(lambda: all_done(study), 120)
     again = box.ablate(*WORDS, cwd=tmp_path)
@@ -89,6 +89,7 @@ def test_two_launches_at_once_run_nothing_twice(box: Box, tmp_path: Path) -> Non
     assert [len(t.attempts()) for t in study.trials()] == [1] * 4
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_job_finds_the_trial_held_and_says_so(box: Box, tmp_path: Path) -> None:
     """A requeue racing a retry, a job submitted by hand: one of them runs the trial."""
     study = make_study(tmp_path / "s", {"arm": {"pause": 0.2, "steps": 40}})

@@ -84,3 +84,14 @@ def test_arms_that_were_equal_so_far_and_part_by_next_to_nothing_raise_no_alarm(
         x[400:] += np.random.default_rng(5).normal(0, 1e-5, 500)
     losses[0][600:640] += 1e-3
     assert not [e for events in found(losses).events.values() for e in events if e.is_alert]
+
+
+def test_a_run_that_broke_off_early_does_not_keep_the_others_from_being_compared():
+    losses = arms(4)
+    for x in losses:
+        x[500:503] += 1.0
+    runs = {f"arm{i}": (STEPS, x) for i, x in enumerate(losses)}
+    runs["arm3"] = (STEPS[:60], losses[3][:60])
+    events = compare(runs).events
+    assert [(e.start, e.cause) for e in events["arm0"] if e.is_alert] == [(500, "data")]
+    assert events["arm3"] == []

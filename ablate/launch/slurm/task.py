@@ -38,6 +38,9 @@ itself (EX_TEMPFAIL).
 
 HELD_SECONDS = LEASE_SECONDS + 10
 
+LOOK_SECONDS = 2.0
+"""A free slot looks for another task's trials this often, while it finds none."""
+
 
 class TrialsFailedError(TrialError):
     """So that SLURM says FAILED, and `afterok` does not start."""
@@ -123,11 +126,19 @@ class Task:
         again: Sequence[str],
         job: SlurmJob,
     ) -> None:
-        waiting = _untouched(study, job)
+        looked, given = -LOOK_SECONDS, {t.id for t in trials}
 
         def more() -> list[TrialDir]:
-            found = next(waiting, None)
-            return [] if found is None else [found]
+            """Looks anew each time: the submission may be recorded after the job has started."""
+            nonlocal looked
+            if time.monotonic() - looked < LOOK_SECONDS:
+                return []
+            found = next((t for t in _untouched(study, job) if t.id not in given), None)
+            if found is None:
+                looked = time.monotonic()
+                return []
+            given.add(found.id)
+            return [found]
 
         with Pool(self.runner) as pool:
             gpus = range(pool.gpus())
