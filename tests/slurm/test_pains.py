@@ -224,6 +224,7 @@ def test_pain_13_small_trials_share_an_allocation(box: Box, tmp_path: Path) -> N
     assert all(path.exists() for path in logs)
 
 
+@pytest.mark.slow
 def test_pain_21_only_what_the_infrastructure_broke_is_tried_again(
     box: Box, tmp_path: Path
 ) -> None:
@@ -252,6 +253,7 @@ def test_pain_21_only_what_the_infrastructure_broke_is_tried_again(
     assert attempts["cursed"] <= 3
 
 
+@pytest.mark.slow
 def test_pain_22_a_plain_cluster_and_no_site_file(bare: Box, tmp_path: Path) -> None:
     """No account, no QOS, no constraint, no setup lines, no accounting."""
     study = make_study(tmp_path / "s", {"a": {}})

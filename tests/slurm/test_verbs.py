@@ -107,6 +107,7 @@ def test_the_last_job_calls_the_users_hook_once(box: Box, tmp_path: Path) -> Non
     assert tell_if_over(study) is None
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_used_up_saves_what_runs_and_holds_the_rest(
     box: Box, tmp_path: Path
 ) -> None:
