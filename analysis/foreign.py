@@ -6,8 +6,9 @@ records become frames.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,10 @@ def load_csv(
     baseline: str | None = None,
     study: str | None = None,
 ) -> Frames:
-    """Reads a table with the columns arm, seed, step and metrics; the last row of a trial is final.
+    """Reads a table with the columns arm, seed, step and metrics, one row a trial and step.
 
-    Where the column is not measured at every step, a trial's last value counts, if it was measured
-    at its last step or not at all behind it; one that is not finite counts as diverged.
+    A trial's last value of the metric is final. One that is not finite, or is missing at the step
+    at which other trials have theirs, counts as diverged.
 
     Args:
         path: a .csv, .tsv, .jsonl or .parquet file.
@@ -119,31 +120,34 @@ def load_wandb(
     if not records:
         raise DataError(f"{path} holds no wandb run with any history.")
     name = study or records[0].project or local.name
-    parts, entries, configs = [], [], {}
+    parts: dict[tuple[str, int], pd.DataFrame] = {}
+    endings: dict[tuple[str, int], str | None] = {}
+    ids: dict[tuple[str, int], str] = {}
+    flagged = None
     for record in records:
         config = flatten(record.config)
-        entry = {"arm": _arm_of(record, config, arm), "seed": _seed_of(record, config, seed)}
-        rows = pd.DataFrame.from_records(record.rows)
-        column = _step_column(rows, step, record.id)
-        rows = rows.assign(step=rows[column], **entry)
-        # Each metric may have been logged in a row of its own: one row a step, nothing lost; and
-        # where a run was resumed, what was logged last counts.
-        rows = rows[rows["step"].notna()].groupby("step", sort=True).last().reset_index()
-        parts.append(rows.assign(step=rows["step"].astype("int64")))
-        entries.append({**entry, "record": record, "config": config})
-    _refuse_twins(entries, str(path))
-    flagged = [e["arm"] for e in entries if e["config"].get("baseline") is True]
-    frames = _frames(
-        pd.concat(parts, ignore_index=True),
+        key = (_arm_of(record, config, arm), _seed_of(record, config, seed))
+        if ids.setdefault(key, record.id) != record.id:
+            raise DataError(
+                f"{path}: the wandb runs {ids[key]} and {record.id} are both arm {key[0]}, seed "
+                f"{key[1]}. Tell them apart with arm= or seed=, or leave one out: filters=."
+            )
+        rows = _curve_of(record, step)
+        if key in parts:  # another piece of this run: what it went on from counts no longer
+            earlier = parts[key]
+            rows = pd.concat([earlier[earlier["step"] < rows["step"].min()], rows])
+        parts[key] = rows.assign(arm=key[0], seed=key[1])
+        endings[key] = _ending(record, metric)
+        if config.get("baseline") is True:
+            flagged = key[0]
+    return _frames(
+        pd.concat(parts.values(), ignore_index=True),
         metric=metric,
-        baseline=baseline or (flagged[0] if flagged else None),
+        baseline=baseline or flagged,
         study=name,
         source=str(path),
-        endings={(e["arm"], e["seed"]): _ending(e["record"]) for e in entries},
+        endings=endings,
     )
-    for e in entries:
-        configs[name, f"{e['arm']}-s{e['seed']}"] = e["config"]
-    return frames
 
 
 # ---- both
@@ -169,16 +173,20 @@ def _frames(
     curves = rows.assign(study=study).sort_values(["arm", "seed", "step"], kind="stable")
     curves["id"] = curves["arm"] + "-s" + curves["seed"].astype(str)
     curves = curves[[*KEYS, *(c for c in curves.columns if c not in KEYS)]].reset_index(drop=True)
+    curves[metric] = pd.to_numeric(curves[metric], errors="coerce")
     groups = curves.groupby("id", sort=False)
-    last = groups.tail(1).set_index("id", drop=False)
-    # `last()` skips what was not measured; a NaN that was measured looks the same in a table, so a
-    # metric that was measured before and is missing in the final row counts as not finite.
-    value = pd.to_numeric(last[metric], errors="coerce")
-    finite = value.abs() < float("inf")
-    status = pd.Series(["done" if ok else "diverged" for ok in finite], index=last.index)
+    last = groups.last()  # of each column what was measured last
+    last = last.assign(id=last.index, step=groups["step"].max())[list(curves.columns)]
+    measured = curves[curves[metric].notna()].groupby("id", sort=False)["step"].max()
+    # A table does not tell a NaN from what was not measured. Measured were the steps of the others.
+    missing = measured.reindex(last.index).fillna(-1) < min(measured.max(), last["step"].max())
+    missing &= measured.reindex(last.index).fillna(-1) < last["step"]
+    diverged = missing | ~(last[metric].abs() < float("inf"))
+    status = pd.Series(["diverged" if d else "done" for d in diverged], index=last.index)
     for (arm, seed), ending in (endings or {}).items():
         if ending is not None:
             status[f"{arm}-s{seed}"] = ending
+    last.loc[status == "diverged", metric] = float("nan")
     trials = last.assign(
         lr=float("nan"),
         reference=[None if a == base else base for a in last["arm"]],
@@ -244,11 +252,22 @@ def _whole(values: pd.Series, path: Path, column: str) -> pd.Series:
 # ---- wandb
 
 
-def _ending(record: Any) -> str | None:
-    """done, diverged, ... where the run says so; None: its final value decides."""
+def _curve_of(record: Any, step: str | None) -> pd.DataFrame:
+    """One row a step, nothing lost: each metric may have been logged in a row of its own."""
+    rows = pd.DataFrame.from_records(record.rows)
+    rows = rows.assign(step=pd.to_numeric(rows[_step_column(rows, step, record.id)]))
+    rows = rows[rows["step"].notna()].drop(columns=["arm", "seed", "_step"], errors="ignore")
+    return rows.astype({"step": "int64"}).groupby("step", sort=True).last().reset_index()
+
+
+def _ending(record: Any, metric: str) -> str | None:
+    """done, diverged, ... as the run says; None: its final value decides."""
     said = record.summary.get("status")
     if said in ENDED or said in ("preempted", "running", "pending"):
         return str(said)
+    values = [row[metric] for row in record.rows if metric in row]
+    if values and isinstance(values[-1], float) and not math.isfinite(values[-1]):
+        return "diverged"
     if record.state == "finished":
         return None
     return "running" if record.state in ("running", "pending") else "failed"
@@ -294,15 +313,3 @@ def _step_column(rows: pd.DataFrame, given: str | None, id: str) -> str:
         if column in rows and pd.api.types.is_numeric_dtype(rows[column]):
             return str(column)
     raise DataError(f"wandb run {id} has no column of steps {given or ''}. Name one with step=.")
-
-
-def _refuse_twins(entries: Iterable[Mapping[str, Any]], source: str) -> None:
-    seen: dict[tuple[str, int], str] = {}
-    for e in entries:
-        key = (e["arm"], e["seed"])
-        if key in seen:
-            raise DataError(
-                f"{source}: the wandb runs {seen[key]} and {e['record'].id} are both arm {key[0]}, "
-                f"seed {key[1]}. Tell them apart with arm= or seed=, or leave one out: filters=."
-            )
-        seen[key] = e["record"].id

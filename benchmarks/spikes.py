@@ -22,6 +22,7 @@ from benchmarks.spike_curves import find_curves, synthetic
 from benchmarks.spike_detectors import DETECTORS
 from benchmarks.spike_labelled import interventions, mixtral, one_nan
 from benchmarks.spike_planted import early, pairs, planted_cells
+from benchmarks.spike_stop import stopped
 
 OFFLINE = 10_000_000
 
@@ -57,9 +58,18 @@ def main() -> None:
     figures["planted"] = planted_cells(folder, count, options.seed)
     figures["early"] = early(folder, count, options.seed)
     figures["pairs"] = pairs(folder, count, options.seed)
+    figures["stop"] = stopped(folder, count, options.seed)
     figures["nan"] = one_nan()
     figures["cost"] = cost()
     print(json.dumps(figures, indent=2) if options.json else table(figures))
+
+
+STOP = {
+    "curves": "labelled curves that it would have ended",
+    "recoveries": "planted recoveries that it ended",
+    "divergences": "planted divergences that it ended",
+    "delay": "median delay on these",
+}
 
 
 def table(figures: dict[str, Any]) -> str:
@@ -101,6 +111,9 @@ def table(figures: dict[str, Any]) -> str:
     for title, value in figures["pairs"].items():
         line(f"pair: {title}", "", [f"{value:.2f}"] + [""] * (len(names) - 1))
     line("one NaN: events, or rows flagged", "1", [str(figures["nan"][n]) for n in names])
+    for what, said in figures["stop"].items():
+        value = f"{said[0]} of {said[1]}" if isinstance(said, tuple | list) else f"{said:.0f} rows"
+        line(f"spikes=stop: {STOP[what]}", "", [value] + [""] * (len(names) - 1))
     for title, value in figures["cost"].items():
         bar = "<= 25" if title.startswith("online") else "<= 60"
         line(f"cost {title}", bar, [f"{value:.1f}"] + [""] * (len(names) - 1))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Parser
-from ablate.cli.failures import INTERRUPTED
-from ablate.cli.overview import counts_line, counts_of, trials_of
+from ablate.cli.running import conclude, missing_of, run_here
 from ablate.errors import ConfigError
-from ablate.rundir import ENDED, StudyDir
+from ablate.launch import budget
+from ablate.launch.cancelling import unmark
+from ablate.launch.settings import remember_plan
+from ablate.rundir import ENDED, StudyDir, TrialDir
 
 if TYPE_CHECKING:
     from ablate.plan import Plan
@@ -19,10 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 DESCRIPTION = """\
-Freezes the sweep as a study and runs every trial that has not ended, several at once.
+Freezes the sweep as a study and runs every trial that has not ended: here, several at once, or on
+SLURM (cluster=slurm), where it says what it asks for, submits, and returns.
 Stop it with Ctrl-C, kill it, launch it again as often as you like: what is finished stays, what was
 interrupted goes on from its checkpoint, and nothing is run twice. Trials that failed are run again
-with --retry-failed only. Exit code 1 means that some trial failed; a diverged trial is a result,
+by `ablate retry` only. Exit code 1 means that some trial failed; a diverged trial is a result,
 and no failure."""
 
 EXAMPLES = """\
@@ -31,92 +34,67 @@ EXAMPLES = """\
   ablate launch sweep=hello cluster.workers=4     so many trials at once
   ablate launch sweep=hello study=hello-2 sweep.seeds=6
   ablate launch sweep=hello --retry-failed
+  ablate launch hello                             what is missing of a frozen study (after extend)
   ablate launch sweep=hello cluster=slurm site=mine resources=gpu --dry-run
+  ablate launch sweep=hello cluster=slurm cluster.max_gpu_hours=200 'cluster.notify="mail me"'
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 all ended, 1 some failed, 2 a wrong request, 130 interrupted (launch again to go on)."""
+    """0 all ended (or, on SLURM, submitted), 1 some failed, 2 a wrong request, 130 interrupted
+    (launch again to go on).
+    """
     options = _parser().read(argv)
-    from ablate.launch.freeze import study_of
-    from ablate.plan import plan_sweep
+    from ablate.cli.asked import asked_plan
+    from ablate.launch.freeze import freeze, study_of
 
-    plan = plan_sweep(options.overrides)
+    plan = asked_plan(options.overrides)
     _refuse_force(plan)
     again = ("failed", "cancelled") if options.retry_failed else ()
-    if plan.trials[0].config["cluster"]["name"] == "slurm":
+    command = shlex.join(["ablate", "launch", *options.overrides])
+    study, cluster = study_of(plan), plan.trials[0].config["cluster"]
+    if study.exists() and not options.dry_run:
+        freeze(plan)  # refuses another plan at once
+    missing = missing_of(study, again) if study.exists() else []
+    if not options.dry_run:
+        budget.check(study, cluster["max_gpu_hours"], [t.id for t in missing])
+        for trial in missing:
+            if trial.live_state().status == "cancelled":
+                unmark(trial)
+    if cluster["name"] == "slurm":
         from ablate.launch.slurm.launch import launch_plan
 
-        command = shlex.join(["ablate", "launch", *options.overrides])
         launch_plan(plan, command=command, again=again, dry_run=options.dry_run, hold=options.hold)
         return 0
     if options.dry_run:
-        _show_dry_run(plan, study_of(plan), again)
+        _show_dry_run(plan, study, again)
         return 0
-    study, stopped = _run(plan, again, shlex.join(["ablate", "launch", *options.overrides]))
-    counts = counts_of(t["status"] for t in trials_of(study, study.manifest()))
-    return _conclude(study, counts, stopped)
-
-
-def _run(plan: Plan, again: Sequence[str], command: str) -> tuple[StudyDir, str | None]:
-    from ablate.cli.watching import watcher_of
-    from ablate.launch.freeze import freeze, study_of
-    from ablate.launch.local import run_missing, workers_for
-    from ablate.launch.pool import Pool
-    from ablate.launch.preflight import check_data
-
-    config = plan.trials[0].config
-    if config["cluster"]["name"] == "debug":
+    if study.exists() and not missing:
+        return conclude(study, None)
+    if cluster["name"] == "debug":
         from ablate.launch.slurm.launch import debug_plan
 
-        return debug_plan(plan, command=command, again=again), None
-    known = study_of(plan)
-    if known.exists():
-        study = freeze(plan)  # refuses another plan at once
-        if not _missing(study, again):
-            return study, None
-    with Pool() as pool:
-        # Torch is imported over there while the data are prepared here.
-        checked: list[Any] = []
-        for arm in plan.arms:
-            if arm.config["data"] not in checked:
-                checked.append(arm.config["data"])
-                check_data(arm.config, progress=True)
-        pool.check([arm.config for arm in plan.arms])
-        study = freeze(plan, command)
-        gpus = range(pool.gpus()) if config["train"]["device"] in ("auto", "cuda") else ()
-        workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], len(gpus))
-        trials = study.trials()
-        missing = _missing(study, again)
-        workers = max(1, min(workers, len(missing)))
-        with watcher_of(study, len(trials), len(missing), workers) as watcher:
-            stopped = run_missing(
-                trials, pool, workers=workers, gpus=gpus, again=again, watcher=watcher
-            )
-    return study, stopped
+        return conclude(debug_plan(plan, command=command, again=again), None)
+
+    def prepare() -> tuple[StudyDir, list[list[TrialDir]]]:
+        frozen = freeze(plan, command)
+        remember_plan(frozen, plan, command)
+        found, pilot = missing_of(frozen, again), {trial.id for trial in plan.pilot_trials}
+        first = [trial for trial in found if trial.id in pilot]
+        return frozen, [first, [t for t in found if t.id not in pilot]] if first else [found]
+
+    study, stopped = run_here([arm.config for arm in plan.arms], prepare, again, _say_floor)
+    return conclude(study, stopped)
 
 
-def _missing(study: StudyDir, again: Sequence[str]) -> list[str]:
-    states = {t.id: t.live_state().status for t in study.trials()}
-    return [id for id, status in states.items() if status not in ENDED or status in again]
+def _say_floor(study: StudyDir) -> None:
+    """What the pilot has measured, before the rest runs."""
+    from ablate.cli.learning_view import learning_lines
+    from ablate.plan import frozen_plan
 
-
-def _conclude(study: StudyDir, counts: dict[str, int], stopped: str | None) -> int:
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
-
-    say(f"{study.name}: {counts_line(counts)}.")
-    left = counts["pending"] + counts["preempted"] + counts["running"]
-    if counts["failed"]:
-        say(f"What failed: ablate logs {study.name}.")
-        say("To run it again: the same launch with --retry-failed.")
-    if left:
-        say("To go on: the same launch again.")
-    else:
-        say(f"The verdicts: ablate report {study.name}")
-    if stopped:
-        return 143 if "SIGTERM" in stopped else INTERRUPTED
-    return 1 if counts["failed"] or counts["cancelled"] or left else 0
+    print(f"The pilot of {study.name} has run.", file=sys.stderr)
+    for line in learning_lines(frozen_plan(study), before=False):
+        print(line, file=sys.stderr)
 
 
 def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
@@ -153,7 +131,10 @@ def _refuse_force(plan: Plan) -> None:
 def _parser() -> Parser:
     parser = Parser("launch", description=DESCRIPTION, examples=EXAMPLES)
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="sweep=NAME and Hydra overrides"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="sweep=NAME (or a STUDY) and Hydra overrides",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and write nothing"

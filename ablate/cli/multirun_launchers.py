@@ -63,22 +63,27 @@ def launch(where: str, task: Any, job_overrides: Sequence[Sequence[str]]) -> lis
             "program. Use hydra/launcher=submitit_slurm or submitit_local for a function of your "
             "own."
         )
-    with _undisturbed(where):
-        asked = [_ask(list(overrides), task, where) for overrides in job_overrides]
-        if not any(a.trial for a in asked):
-            return [_returned(a) for a in asked]
-        study = _study_of(asked)
-        missing = _missing(asked)
+    try:
+        with _undisturbed(where):
+            asked = [_ask(list(overrides), task, where) for overrides in job_overrides]
+            if not any(a.trial for a in asked):
+                return [_returned(a) for a in asked]
+            study = _study_of(asked)
+            missing = _missing(asked)
+            if where == "slurm":
+                from ablate.cli.multirun_slurm import submit
+
+                submit(study, missing)
         if where == "slurm":
-            from ablate.cli.multirun_slurm import submit
+            from ablate.cli.multirun_slurm import wait
 
-            submit(study, missing)
-    if where == "slurm":
-        from ablate.cli.multirun_slurm import wait
-
-        wait(study, [a for a in asked if a.trial], ended_before=len(asked) - len(missing))
-    else:
-        _run_here(study, missing)
+            wait(study, [a for a in asked if a.trial])
+        else:
+            _run_here(study, missing)
+    except KeyboardInterrupt:
+        if where == "slurm":
+            print("\nThe jobs go on without this process.", file=sys.stderr)
+        raise
     _report_failures(study, asked)
     return [_returned(a) for a in asked]
 
@@ -234,17 +239,24 @@ def _end_of_log(trial: TrialDir, state: State) -> list[str]:
 def _undisturbed(where: str) -> Iterator[None]:
     """While jobs are handed to SLURM, neither Ctrl-C nor a lost connection stops us half-way.
 
-    They are ignored, not caught, so that the commands that we call ignore them too.
+    They are blocked, which the commands that we call inherit, and noted, for a thread of a library
+    may get them all the same; afterwards they take effect.
     """
     if where != "slurm":
         yield
         return
-    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}
+    noted: list[int] = []
+    signals = (signal.SIGINT, signal.SIGHUP)
+    before = {n: signal.signal(n, lambda number, _: noted.append(number)) for n in signals}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
+        for number in dict.fromkeys(noted):
+            signal.raise_signal(number)
 
 
 def command() -> str:

@@ -62,12 +62,8 @@ def _asked_for(missing: Sequence[Asked]) -> tuple[list[TrialDir], dict[str, Clus
     return trials, clusters
 
 
-def wait(study: StudyDir, asked: Sequence[Asked], *, ended_before: int) -> None:
-    """Until every trial has ended, or nobody runs it any more (`Asked.left` says why).
-
-    Raises:
-        KeyboardInterrupt: the jobs go on, and how to find them again is printed.
-    """
+def wait(study: StudyDir, asked: Sequence[Asked]) -> None:
+    """Until every trial has ended, or nobody runs it any more (`Asked.left` says why)."""
     from ablate.launch.observe import scheduler_of, study_view
 
     by_id: dict[str, list[Asked]] = {}
@@ -91,11 +87,8 @@ def wait(study: StudyDir, asked: Sequence[Asked], *, ended_before: int) -> None:
             if not waiting:
                 break
             time.sleep(LOOK_SECONDS)
-    except KeyboardInterrupt:
+    finally:
         board.clear()
-        print(f"The jobs go on without this process. {_advice(study)}", file=sys.stderr)
-        raise
-    board.clear()
 
 
 class Patience:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from ablate.cli.arguments import Parser
-from ablate.plan import Plan, plan_sweep
+from ablate.cli.asked import asked_plan
+from ablate.plan import Plan
 
 __all__ = ["main"]
 
@@ -19,8 +20,9 @@ Writes nothing."""
 EXAMPLES = """\
   ablate plan sweep=hello                          the demo
   ablate plan sweep=hello sweep.seeds=6            more seeds
-  ablate plan sweep=positions size=small           another size
+  ablate plan sweep=positions size=4m              another size
   ablate plan sweep=hello --check                  also builds every arm: each toggle acts
+  ablate plan hello                                a frozen study, with the noise as known by now
   ablate plan sweep=hello --json                   for scripts
 """
 
@@ -28,7 +30,10 @@ EXAMPLES = """\
 def parser() -> Parser:
     made = Parser("plan", description=DESCRIPTION, examples=EXAMPLES)
     made.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides, sweep=NAME among them"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="Hydra overrides, sweep=NAME among them (or a STUDY)",
     )
     made.add_argument("--json", action="store_true", help="one JSON object on standard output")
     made.add_argument(
@@ -43,7 +48,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """0 for a sound plan; errors are raised as AblateError (exit code 2)."""
     options = parser().read(argv)
-    plan = plan_sweep(options.overrides)
+    plan = asked_plan(options.overrides)
     checks = None
     if options.check:
         from ablate.cli.check import check  # imports torch

@@ -11,15 +11,20 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ablate.cli.amount import amount
 from ablate.cli.design_view import design_lines
+from ablate.cli.learning_view import cost_lines, learning_lines, rule_lines
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm
+from ablate.plan.disk import disk_line
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
 NARROW = 100
 """Below so many columns an arm is a paragraph, not a row."""
 PIPE_WIDTH = 160
+LONGEST_NAME = 48
+"""Longer names of arms are folded."""
 
 
 def console() -> Console:
@@ -27,14 +32,6 @@ def console() -> Console:
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(width=PIPE_WIDTH, highlight=False, color_system=None, force_terminal=False)
-
-
-def amount(value: float) -> str:
-    """1234567 as 1.23M; FLOPs and tokens need no more digits."""
-    for size, suffix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{suffix}"
-    return f"{value:g}"
 
 
 def plan_view(plan: Plan, width: int) -> RenderableType:
@@ -59,7 +56,10 @@ def _head(plan: Plan) -> Text:
 
 def _table(plan: Plan) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("arm", style="bold", no_wrap=True, overflow="fold")
+    short = max(len(arm.name) for arm in plan.arms) <= LONGEST_NAME
+    table.add_column(
+        "arm", style="bold", no_wrap=short, overflow="fold", ratio=None if short else 1
+    )
     table.add_column("against", overflow="fold")
     table.add_column("differs in", overflow="fold", ratio=1)
     table.add_column("parameters", justify="right", no_wrap=True)
@@ -127,26 +127,14 @@ def _foot(plan: Plan) -> list[str]:
         f"({amount(plan.tokens)} tokens): {amount(plan.total_tokens)} tokens, "
         f"{amount(plan.total_flops)}FLOPs in all."
     ]
+    lines.append(disk_line(plan))
     if plan.rates:
         lines.append(f"Every arm at optim.lr {', '.join(f'{rate:g}' for rate in plan.rates)}.")
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
         names = ", ".join(arm.name for arm in plan.arms if arm.paired == paired)
         lines.append(f"Paired with its reference after resizing, {names}: {paired}.")
-    rule = plan.decide
-    metric = rule["metric"]
-    lines.append(
-        f"Decided on {metric}, smallest effect of interest {rule['smallest_effect']:g}, "
-        f"alpha {rule['alpha']:g}, {rule['correction']}."
-    )
-    if plan.smallest_detectable_effect is None:
-        lines.append(f"Smallest detectable effect: unknown ({plan.undetectable}).")
-    else:
-        lines.append(
-            f"Smallest detectable effect at 80 % power: {plan.smallest_detectable_effect:.2g} "
-            f"{metric} (noise sd {plan.noise.sd:.2g} from {plan.noise.source})."
-        )
-    if plan.seeds_needed is not None:
-        lines.append(f"Seeds needed for the effect of interest: {plan.seeds_needed}.")
+    lines += rule_lines(plan.decide, plan.seeds)
+    lines += learning_lines(plan) + cost_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]
 
 

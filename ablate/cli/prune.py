@@ -74,7 +74,7 @@ def _show(old: Sequence[Old], *, deleted: bool) -> None:
             f"{size(sum(o.bytes for o in found))}"
         )
     total = size(sum(o.bytes for o in old))
-    if deleted:
+    if deleted and old:
         print(f"Deleted {len(old)} checkpoints, {total}.")
     elif old:
         print(f"{len(old)} checkpoints would go, {total}. Nothing was deleted: --yes does it.")

@@ -70,7 +70,10 @@ def group_names(cwd: Path) -> list[str]:
 
 
 def option_names(group: str, cwd: Path) -> list[str]:
-    return sorted({p.stem for folder in folders(group, cwd) for p in folder.glob("*.yaml")})
+    """Its files; those of sweeps in subfolders too, as `folder/name`."""
+    pattern = "**/*.yaml" if group == "sweep" else "*.yaml"
+    found = ((folder, p) for folder in folders(group, cwd) for p in folder.glob(pattern))
+    return sorted({p.relative_to(folder).with_suffix("").as_posix() for folder, p in found})
 
 
 def locate(group: str, option: str, cwd: Path) -> Path | None:

@@ -132,6 +132,9 @@ def _remedy(line: str) -> str:
         return "Write key=value without spaces around ="
     if "(" in text and "=" in text:
         return "Quote the whole override for the shell"
+    if text.startswith("[") and text.endswith("]") and "=" in text:
+        items = ",".join(f'"{item.strip()}"' for item in text[1:-1].split(","))
+        return f"Quote each item of the list, and the whole for the shell: '{key}=[{items}]'"
     if "{" in text or "[" in text:
         return "Close every bracket, and quote the override for the shell: '" + line.strip() + "'"
     return f"Quote the value, once for the shell and once for Hydra: '{key}=\"{text}\"'"

@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any
-
-import numpy as np
-from jaxtyping import Int8
+from typing import TYPE_CHECKING, Any
 
 from ablate.design.arm import (
     BASELINE,
@@ -31,6 +28,10 @@ from ablate.design.arm import (
 )
 from ablate.design.grid import combination_name
 from ablate.errors import ConfigError, PlanError
+
+if TYPE_CHECKING:
+    import numpy as np  # no other design needs it, and a plan is to answer at once
+    from jaxtyping import Int8
 
 __all__ = ["aliases", "fractional", "fractional_info", "fractional_table"]
 
@@ -73,6 +74,7 @@ def fractional_table(factors: int, resolution: int) -> Int8[np.ndarray, "runs fa
     if resolution not in RESOLUTIONS:
         reason = "must be 3, 4 or 5"
         raise ConfigError("sweep.resolution", resolution, reason, "Use design=factorial for more")
+    import numpy as np
     from pydoe import fracfact_by_res  # imports half of scipy
 
     signs = fracfact_by_res(factors, resolution)
@@ -115,7 +117,7 @@ def aliases(table: Int8[np.ndarray, "runs factors"]) -> list[list[tuple[Term, in
     Each chain holds (columns, sign), the lowest first with sign 1: the contrast estimates
     the sum of them all. A chain of length 1 is clear of the others.
     """
-    signs = 2 * table.astype(np.int64) - 1
+    signs = 2 * table.astype("int64") - 1
     k = signs.shape[1]
     chains: dict[bytes, list[tuple[Term, int]]] = {}
     for size in (1, 2):
@@ -131,7 +133,7 @@ def _resolution(table: Int8[np.ndarray, "runs factors"]) -> int | None:
     runs, k = table.shape
     if runs == 2**k:
         return None
-    signs = 2 * table.astype(np.int64) - 1
+    signs = 2 * table.astype("int64") - 1
     for size in (3, 4, 5):
         for term in itertools.combinations(range(k), size):
             if abs(int(signs[:, term].prod(axis=1).sum())) == runs:

@@ -86,10 +86,11 @@ def deaths_without_progress(trial: TrialDir) -> list[State]:
     reached = trial.newest_checkpoint()
     further, deaths = (reached[1] if reached else 0), []
     for attempt, state in reversed(ended):
-        began = int((attempt.record().get("resumed") or {}).get("step", 0))
-        if further > began:
-            break
-        further = began
+        if attempt.has_begun():
+            began = int((attempt.record().get("resumed") or {}).get("step", 0))
+            if further > began:
+                break
+            further = began
         if state.outcome in COUNTED:
             deaths.append(state)
     return deaths[::-1]

@@ -22,7 +22,9 @@ __all__ = ["check", "estimate", "exhausted", "limit_of", "used_hours"]
 
 CACHE = "usage.json"
 FRESH_SECONDS = 30.0
-"""Running trials share one figure of this age: a thousand of them must not each read everything."""
+"""Running trials share one figure of this age at most (or of 1 % of the budget): a thousand of them
+must not each read everything.
+"""
 
 
 def limit_of(study: StudyDir) -> float | None:
@@ -42,7 +44,7 @@ def exhausted(study: StudyDir) -> str | None:
     limit = limit_of(study)
     if limit is None:
         return None
-    used = _recently_used(study)
+    used = _recently_used(study, min(FRESH_SECONDS, 36 * limit))
     if used < limit:
         return None
     return f"the budget of {limit:g} GPU-hours is used up ({used:.2f} used)"
@@ -92,11 +94,11 @@ def check(study: StudyDir, limit: float | None, missing: Collection[str]) -> Non
 # ---- how it is added up
 
 
-def _recently_used(study: StudyDir) -> float:
+def _recently_used(study: StudyDir, fresh: float) -> float:
     """From the cache, renewed by whoever finds it old; two who do so write the same."""
     path = study.path / CACHE
     with contextlib.suppress(OSError, StudyError):
-        if time.time() - path.stat().st_mtime < FRESH_SECONDS:
+        if time.time() - path.stat().st_mtime < fresh:
             return float(read_json(path)["gpu_hours"])
     used = used_hours(study)
     with contextlib.suppress(OSError):

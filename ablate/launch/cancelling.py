@@ -17,10 +17,10 @@ from ablate.errors import StudyError
 from ablate.launch.assignments import assignments, feeders
 from ablate.launch.observe import Scheduler
 from ablate.rundir import ENDED, StudyDir, TrialDir
+from ablate.rundir.attempt import process_started
 
-__all__ = ["MARK", "Cancelled", "cancel", "is_marked", "mark", "unmark"]
+__all__ = ["Cancelled", "cancel", "mark", "unmark"]
 
-MARK = "cancel"
 REASON = "cancelled by its user"
 
 
@@ -39,16 +39,11 @@ class Cancelled:
 
 
 def mark(trial: TrialDir) -> None:
-    path = os.path.join(trial.path, MARK)
-    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+    os.close(os.open(trial.cancel_path, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
 def unmark(trial: TrialDir) -> None:
-    (trial.path / MARK).unlink(missing_ok=True)
-
-
-def is_marked(trial: TrialDir) -> bool:
-    return (trial.path / MARK).exists()
+    trial.cancel_path.unlink(missing_ok=True)
 
 
 def cancel(study: StudyDir, ids: Collection[str] | None, scheduler: Scheduler | None) -> Cancelled:
@@ -108,14 +103,5 @@ def _signal(trial: TrialDir) -> None:
     here = record.get("host") == socket.gethostname() and not record.get("job_id")
     if attempt is None or not here or not attempt.is_alive():
         return
-    if _started(record["pid"]) == record.get("process_started") is not None:
+    if process_started(record["pid"]) == record.get("process_started") is not None:
         os.kill(record["pid"], signal.SIGTERM)
-
-
-def _started(pid: int) -> str | None:
-    """Clock ticks from boot to the start of the process: no other ever has the same number too."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except OSError:
-        return None

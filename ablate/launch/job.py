@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 from ablate.config.fingerprint import fingerprint
 from ablate.errors import StudyError
-from ablate.launch import admission
+from ablate.launch import admission, budget
 from ablate.launch.outcome import classify, reason_of
 from ablate.launch.ranks import agree, check, rank_of
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.stitch import stitch
 from ablate.launch.stop import Stop
-from ablate.rundir import Attempt, State, TrialDir, write_json
+from ablate.rundir import Attempt, State, StudyDir, TrialDir, write_json
 from ablate.track import Tracking
 
 __all__ = ["FencedOffError", "Ran", "run_job"]
@@ -31,6 +31,8 @@ log = logging.getLogger("ablate")
 
 BEAT_SECONDS = 2.0
 """The lease and state.json are renewed this often."""
+BUDGET_BEATS = 5
+"""Every so many beats the budget is looked at."""
 
 
 class Ran(Protocol):
@@ -119,7 +121,7 @@ def _outcome(
         stop.stepping = True
         if heart.fenced_off:
             raise FencedOffError
-        return agree("cancelled" if heart.cancelled else stop.asked())
+        return agree("cancelled" if heart.cancelled else heart.spent or stop.asked())
 
     def see(row: dict[str, Any]) -> None:
         heart.step = row["step"]
@@ -198,6 +200,8 @@ class Heartbeat:
         newest = attempt.trial.latest_row()
         self.step = int(newest["step"]) if newest else 0
         self.fenced_off = self.cancelled = False
+        self.spent: str | None = None
+        """Why the study's budget does not let it go on."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -211,7 +215,9 @@ class Heartbeat:
         self.state = self.state.replace(step=self.step)
 
     def _beat(self) -> None:
+        study, beats = StudyDir(self.attempt.trial.study_path), 0
         while not self._over.wait(BEAT_SECONDS):
+            beats += 1
             # A moment's trouble with the disk is no reason to stop; the lease outlives many beats.
             with contextlib.suppress(OSError):
                 if not self.attempt.is_current():
@@ -220,6 +226,8 @@ class Heartbeat:
                 self.attempt.heartbeat()
                 self.cancelled = self.cancelled or self.attempt.trial.cancel_asked()
                 self.attempt.release(self.state.replace(step=self.step, heartbeat=time.time()))
+                if beats % BUDGET_BEATS == 1 and self.spent is None:
+                    self.spent = budget.exhausted(study)
 
 
 @contextlib.contextmanager

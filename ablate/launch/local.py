@@ -81,6 +81,7 @@ def run_missing(
     watcher: Watcher | None = None,
     patience: float = math.inf,
     more: Callable[[], Sequence[TrialDir]] = list,
+    hold: Callable[[], str | None] = lambda: None,
 ) -> str | None:
     """Runs every trial that has not ended; a failing one never stops the others.
 
@@ -95,6 +96,7 @@ def run_missing(
         watcher: shows it.
         patience: seconds that trials which another launch runs are waited for with nothing to do.
         more: asked for further trials when a worker has none.
+        hold: why nothing more is to be started, or None.
 
     Returns:
         Why it was stopped before the end, or None.
@@ -111,10 +113,13 @@ def run_missing(
                     study.stopped = stop.reason
                     watcher.stopping(stop.reason)
                     pool.stop()
-                while study.queue and len(pool.running) < workers and not study.stopped:
+                if study.queue and hold():
+                    study.queue.clear()
+                while len(pool.running) < workers and not study.stopped:
+                    study.queue.extend([] if study.queue else more())
+                    if not study.queue:
+                        break
                     _start(study, pool, gpus, again, watcher)
-                    if not study.queue and len(pool.running) < workers:
-                        study.queue.extend(more())
                 if pool.running:
                     busy = time.monotonic()
                 elif time.monotonic() - busy > patience:

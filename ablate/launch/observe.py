@@ -46,6 +46,10 @@ GONE = {
 """SLURM's last word about a job -> status and outcome of a trial that wrote no end of its own."""
 
 
+NOT_NOW = "75:"
+"""Exit code of a job that found nothing to run: held back, or run elsewhere."""
+
+
 class SlurmJob(Protocol):
     """What is known of one job (or one element of an array)."""
 
@@ -260,7 +264,7 @@ def judged(view: TrialView, job: SlurmJob, assignment: Assignment | None) -> Tri
         return view.replace(reason=_joined(view.reason, _waits(word, job)), eta=None)
     if word in ACTIVE:
         return _active(view, job)
-    if word == "COMPLETED" or not word:
+    if word == "COMPLETED" or not word or (job.exit_code or "").startswith(NOT_NOW):
         return view
     shares = assignment is not None and len(assignment.together) > 1
     if word not in GONE and shares:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ablate.rundir import TrialDir, write_atomic
 from ablate.rundir.names import EVENTS
@@ -38,10 +40,22 @@ def to_table(rows: Iterable[dict[str, Any]]) -> Any:
     arrays = {}
     for key in columns:
         values = [row.get(key) for row in rows]
-        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-        number = all(v is None or isinstance(v, int | float) for v in values)
-        kind = pa.int64() if whole else pa.float64() if number else None
-        arrays[key] = pa.array(values, type=kind, from_pandas=False)
+        if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+            arrays[key] = _numbers(values, pa.int64())
+        elif all(v is None or isinstance(v, int | float) for v in values):
+            arrays[key] = _numbers(values, pa.float64())
+        else:
+            arrays[key] = pa.array(values)
     if not arrays:
-        arrays = {"step": pa.array([], type=pa.int64())}
-    return pa.table(arrays)
+        arrays = {"step": _numbers([], pa.int64())}
+    return pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _numbers(values: Sequence[float | None], kind: Any) -> Any:
+    """An Arrow array, made of its buffers: `pa.array` would import pandas first (some 2 s)."""
+    import pyarrow as pa
+
+    held = np.array([0 if v is None else v for v in values], dtype=kind.to_pandas_dtype())
+    there = np.array([v is not None for v in values], dtype=bool)
+    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(held), [validity, pa.py_buffer(held)])

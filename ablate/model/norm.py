@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ablate.errors import ConfigError
 from ablate.model.config import ModelConfig
 from ablate.model.variants import find
 
@@ -138,11 +140,20 @@ NORMS: dict[str, type[Norm]] = {
 
 
 def build_norm(config: ModelConfig, size: int | None = None, *, affine: bool | None = None) -> Norm:
-    """The norm that the configuration names, `d_model` wide unless `size` is given."""
+    """The norm that the configuration names, `d_model` wide unless `size` is given.
+
+    Raises:
+        ConfigError: a class of the user's own that does not take (size, *, eps, affine, bias).
+    """
     kind = find(NORMS, config.layer_norm_type, "model.layer_norm_type")
-    return kind(
-        config.d_model if size is None else size,
-        eps=config.layer_norm_eps,
-        affine=config.layer_norm_with_affine if affine is None else affine,
-        bias=config.norm_bias,
-    )
+    size = config.d_model if size is None else size
+    affine = config.layer_norm_with_affine if affine is None else affine
+    try:
+        inspect.signature(kind).bind(size, eps=0.0, affine=True, bias=True)
+    except TypeError as error:
+        reason = f"cannot be built as {kind.__name__}(size, *, eps, affine, bias): {error}"
+        remedy = "Take these, and have reset_parameters(), as ablate.model.norm.Norm does"
+        raise ConfigError(
+            "model.layer_norm_type", config.layer_norm_type, reason, remedy
+        ) from error
+    return kind(size, eps=config.layer_norm_eps, affine=affine, bias=config.norm_bias)

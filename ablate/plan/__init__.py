@@ -7,6 +7,9 @@ arms.py       inert, conflicting, double arms   effective.py what a run reads of
 sizing.py     equal steps, equal size           budget.py    one number of steps for all
 match.py      resizing to the baseline          canonical.py the form that config.yaml holds
 noise.py      spread of earlier studies         power.py     what can be detected
+learning.py   power and cost of a plan            speed.py     how fast arms ran here
+lineage.py    baselines that were adopted         round.py     the next round of a search
+frozen.py     the plan of a frozen study          extension.py more seeds or arms for it
 manifest.py   manifest.json                     single.py    `ablate train` without a sweep
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 from ablate.design.rule import decide_hash, rule_changes
 from ablate.plan.canonical import difference, flat, resolve
 from ablate.plan.effective import effective, effective_fingerprint, unread
+from ablate.plan.frozen import frozen_plan
 from ablate.plan.manifest import code_version, environment
 from ablate.plan.planning import plan_sweep, plan_written
 from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_trial
@@ -39,6 +43,7 @@ __all__ = [
     "effective_fingerprint",
     "environment",
     "flat",
+    "frozen_plan",
     "plan_sweep",
     "plan_written",
     "resolve",

@@ -9,7 +9,7 @@ position:
     - [position=alibi, position=none]
     - product:                                  # every combination
         scheme: [position=rope]
-        theta:  [model.rope_theta=1e4, model.rope_theta=1e5]
+        theta:  [model.rope_theta=20000, model.rope_theta=100000]
 """
 
 from __future__ import annotations

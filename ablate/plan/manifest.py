@@ -12,6 +12,7 @@ from typing import Any
 
 import ablate
 from ablate.design.rule import decide_hash
+from ablate.plan.spending import look_of
 from ablate.plan.study_plan import Plan
 from ablate.rundir import SCHEMA_VERSION
 
@@ -43,9 +44,17 @@ def manifest_of(plan: Plan) -> dict[str, Any]:
         "budget": {"steps": plan.steps, "tokens": plan.tokens},
         "arms": [arm.to_json() for arm in plan.arms],
         "trials": [trial.to_json() for trial in plan.trials],
+        "pilot": [trial.id for trial in plan.pilot_trials],
         "code": code_version(),
         "environment": environment(),
-        "history": [{"revision": 1, "time": now, "what": f"{len(plan.trials)} trials planned"}],
+        "history": [
+            {
+                "revision": 1,
+                "time": now,
+                "what": f"{len(plan.trials)} trials planned",
+                **look_of(plan.decide, plan.seeds, []),
+            }
+        ],
     }
 
 

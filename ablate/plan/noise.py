@@ -1,4 +1,7 @@
-"""The noise floor: how far seeds scattered in earlier studies with the same baseline."""
+"""The noise floor: how far seeds scattered in earlier studies with the same baseline, or a pilot.
+
+The same baseline is one whose configuration is equal but for the seed.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +13,79 @@ from ablate.errors import StudyError
 from ablate.plan.power import Noise
 from ablate.rundir import StudyDir, list_studies
 
-__all__ = ["noise_on_disk", "residual_sd"]
+__all__ = ["between_seeds", "noise_of", "noise_on_disk", "residual_sd"]
+
+Table = dict[str, dict[int, float]]
+"""Arm (and learning rate) -> seed -> final value."""
 
 
-def noise_on_disk(runs_dir: str, metric: str, baseline_fingerprints: Collection[str]) -> Noise:
-    """The pooled residual sd of the finished studies that ran one of these baseline trials.
+def noise_on_disk(runs_dir: str, metric: str, baselines: Collection[str]) -> Noise:
+    """The noise of the finished trials of studies with one of these baselines.
 
-    Each study is a two-way table, arms by seeds; what row and column means leave over is noise.
+    Args:
+        runs_dir: where studies lie.
+        metric: key of the summaries.
+        baselines: fingerprints of the baseline, without a seed or with one.
     """
-    squares, df, studies = 0.0, 0, []
-    same_baseline = 0
+    tables: dict[str, Table] = {}
     for study in list_studies(runs_dir):
         try:
-            table = _table(study, metric, baseline_fingerprints)
+            table = _table(study, metric, baselines)
         except (StudyError, KeyError, TypeError):
             continue  # a damaged study is no reason not to plan a new one
-        if table is None:
-            continue
-        same_baseline += 1
-        sd, degrees = residual_sd(table)
-        if degrees:
-            squares, df = squares + sd**2 * degrees, df + degrees
-            studies.append(study.name)
-    if not df:
-        found = (
-            f"{same_baseline} with it, none with two arms finished at two common seeds"
-            if same_baseline
-            else "none with it"
-        )
-        return Noise(
-            sd=None, df=0, source=f"no finished study with this baseline in {runs_dir} ({found})"
-        )
-    return Noise(sd=math.sqrt(squares / df), df=df, source=", ".join(studies))
+        if table is not None:
+            tables[study.name] = table
+    return noise_of(tables, runs_dir)
 
 
-def residual_sd(table: dict[str, dict[int, float]]) -> tuple[float, int]:
-    """(sd, degrees of freedom) of an arm + seed model; `table` is arm -> seed -> value.
-
-    Arms enter with the seeds that all of them have finished.
+def noise_of(tables: dict[str, Table], runs_dir: str) -> Noise:
+    """Pooled over studies. Each is a two-way table, arms by seeds; what row and column means leave
+    over is noise. Where no study has two arms, the baseline's own scatter has to do.
     """
+    paired, total = _Pool(), _Pool()
+    studies, pilots = [], []
+    for name, table in tables.items():
+        if paired.add(*residual_sd(table)):
+            studies.append(name)
+        if total.add(*between_seeds(table)):
+            pilots.append(name)
+    if paired.df:
+        return Noise(
+            sd=paired.sd,
+            df=paired.df,
+            source=", ".join(studies),
+            unpaired=total.sd,
+            kind="studies",
+        )
+    if total.df:
+        source = f"{', '.join(pilots)}, the baseline alone"
+        return Noise(sd=total.sd, df=total.df, source=source, unpaired=total.sd, kind="pilot")
+    found = f"{len(tables)} with it, none with two seeds finished" if tables else "none with it"
+    source = f"no finished study with this baseline in {runs_dir} ({found})"
+    return Noise(sd=None, df=0, source=source)
+
+
+class _Pool:
+    """Sums of squares over studies."""
+
+    def __init__(self) -> None:
+        self.squares, self.df = 0.0, 0
+
+    def add(self, sd: float, df: int) -> bool:
+        self.squares, self.df = self.squares + sd**2 * df, self.df + df
+        return df > 0
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(self.squares / self.df)
+
+
+def residual_sd(table: Table) -> tuple[float, int]:
+    """(sd, degrees of freedom) of an arm + seed model.
+
+    Arms enter with the seeds that all arms of two seeds or more have finished.
+    """
+    table = {arm: row for arm, row in table.items() if len(row) > 1}
     seeds = set.intersection(*(set(row) for row in table.values())) if table else set()
     arms, n = len(table), len(seeds)
     df = (arms - 1) * (n - 1)
@@ -65,34 +102,44 @@ def residual_sd(table: dict[str, dict[int, float]]) -> tuple[float, int]:
     return math.sqrt(squares / df), df
 
 
-def _table(
-    study: StudyDir, metric: str, fingerprints: Collection[str]
-) -> dict[str, dict[int, float]] | None:
-    """Arm (and learning rate) -> seed -> final value; None where the study has another baseline.
+def between_seeds(table: Table) -> tuple[float, int]:
+    """(sd, degrees of freedom) of the seeds of one arm, pooled over arms."""
+    squares, df = 0.0, 0
+    for row in table.values():
+        mean = sum(row.values()) / len(row)
+        squares += sum((value - mean) ** 2 for value in row.values())
+        df += len(row) - 1
+    return (math.sqrt(squares / df), df) if df else (0.0, 0)
 
-    Arms with a trial that diverged or is missing are left out: what is left of them is not noise.
+
+def _table(study: StudyDir, metric: str, baselines: Collection[str]) -> Table | None:
+    """None where the study has another baseline.
+
+    Arms with a trial that diverged are left out: what is left of them is not noise. A trial that
+    has not ended, as in a study that is still at its pilot, is only missing.
     """
     manifest = study.manifest()
-    trials = manifest["trials"]
-    baseline = manifest["baseline"]
-    if not any(t["arm"] == baseline and t["fingerprint"] in fingerprints for t in trials):
+    trials, baseline = manifest["trials"], manifest["baseline"]
+    known = {t["fingerprint"] for t in trials if t["arm"] == baseline}
+    known |= {a.get("fingerprint") for a in manifest.get("arms", []) if a["name"] == baseline}
+    if not known & set(baselines):
         return None
-    table: dict[str, dict[int, float]] = {}
+    table: Table = {}
     broken: set[str] = set()
-    for trial, value in _values(study, trials, metric):
+    for trial, status, value in _values(study, trials, metric):
         arm = f"{trial['arm']} {trial.get('lr')}"
-        if value is None or not math.isfinite(value):
+        if status == "diverged" or (value is not None and not math.isfinite(value)):
             broken.add(arm)
-        else:
+        elif value is not None:
             table.setdefault(arm, {})[trial["seed"]] = value
     return {arm: row for arm, row in table.items() if arm not in broken}
 
 
 def _values(
     study: StudyDir, trials: list[dict[str, Any]], metric: str
-) -> Iterator[tuple[dict[str, Any], float | None]]:
+) -> Iterator[tuple[dict[str, Any], str, float | None]]:
     for trial in trials:
         folder = study.trial(trial["id"])
-        done = folder.state().status == "done"
-        summary = folder.summary() if done else None
-        yield trial, None if summary is None else summary.get(metric)
+        status = folder.state().status
+        summary = folder.summary() if status == "done" else None
+        yield trial, status, None if summary is None else summary.get(metric)

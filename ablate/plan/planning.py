@@ -22,11 +22,13 @@ from ablate.plan.budget import tokens_per_step
 from ablate.plan.canonical import difference
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
+from ablate.plan.learning import cost_of, learning_of
 from ablate.plan.lineage import Adopted, adopt
 from ablate.plan.lineage import notes as lineage_notes
 from ablate.plan.noise import noise_on_disk
-from ablate.plan.power import Noise, detectable_effect, seeds_needed
+from ablate.plan.power import Noise
 from ablate.plan.sizing import costs, resize, set_steps, still_paired
+from ablate.plan.speed import speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.plan.sweep import SweepConfig, design_function
 
@@ -75,7 +77,7 @@ def plan_written(
     if sweep.design == "grid":
         arms = merge_baseline(arms)
     steps = set_steps(sweep, arms, base_overrides)
-    resized = resize(sweep, arms)
+    resized = resize(sweep, arms, lambda: speeds_on_disk(runs_dir))
     check_inert(arms)
     refuse_duplicates(arms)
     study = arms[0].config["study"] or name
@@ -198,27 +200,30 @@ def _planned(
 
 
 def _trials(arms: list[PlannedArm], sweep: SweepConfig) -> list[PlannedTrial]:
-    """Seed by seed, so that a study cut short has whole blocks."""
-    rates = sweep.rates
-    trials = []
-    for seed in sweep.seed_list:
-        for arm in arms:
-            for rate in rates or [None]:
-                config = {**arm.config, "seed": seed}
-                if rate is not None:
-                    config["optim"] = {**config["optim"], "lr": rate}
-                lr = rate if len(rates) > 1 else None
-                trials.append(
-                    PlannedTrial(
-                        id=trial_id(arm.name, config, lr=lr),
-                        arm=arm.name,
-                        seed=seed,
-                        lr=lr,
-                        config=config,
-                        fingerprint=fingerprint(config),
-                    )
-                )
-    return trials
+    """The pilot, then seed by seed, so that a study cut short has whole blocks."""
+    cells = [(arms[0], seed) for seed in sweep.pilot_seeds]
+    cells += [(arm, seed) for seed in sweep.seed_list for arm in arms]
+    cells = list({(arm.name, seed): (arm, seed) for arm, seed in cells}.values())
+    return [
+        trial_of(arm.name, {**arm.config, "seed": seed}, rate, varied=len(sweep.rates) > 1)
+        for arm, seed in cells
+        for rate in sweep.rates or [None]
+    ]
+
+
+def trial_of(arm: str, config: dict[str, Any], rate: float | None, *, varied: bool) -> PlannedTrial:
+    """A trial at this peak rate (None: the configuration's own); `varied`: of several rates."""
+    if rate is not None:
+        config = {**config, "optim": {**config["optim"], "lr": rate}}
+    lr = rate if varied else None
+    return PlannedTrial(
+        id=trial_id(arm, config, lr=lr),
+        arm=arm,
+        seed=config["seed"],
+        lr=lr,
+        config=config,
+        fingerprint=fingerprint(config),
+    )
 
 
 def _finish(
@@ -230,11 +235,14 @@ def _finish(
     trials: list[PlannedTrial],
     steps: int,
 ) -> Plan:
-    decide = sweep.decide.frozen(len(arms) - 1)
+    decide, seeds = sweep.decide.frozen(len(arms) - 1), len(sweep.seed_list)
     runs_dir = arms[0].config["runs_dir"]
     own = {trial.fingerprint for trial in trials if trial.arm == arms[0].name}
-    noise = noise_on_disk(runs_dir, sweep.decide.metric, own)
-    effect, reason, needed = _detectable(sweep, noise, len(arms))
+    if sweep.noise is None:
+        noise = noise_on_disk(runs_dir, sweep.decide.metric, {arms[0].fingerprint, *own})
+    else:
+        noise = Noise(sd=sweep.noise, df=0, source="sweep.noise", kind="given")
+    factorial = sweep.design in ("factorial", "fractional")
     return Plan(
         study=study,
         question=sweep.question.strip(),
@@ -252,32 +260,19 @@ def _finish(
         claim=sweep.claim,
         runs_dir=runs_dir,
         steps=steps,
+        seeds=seeds,
         rates=sweep.rates,
         arms=arms,
         trials=trials,
+        pilot_seeds=sweep.pilot_seeds if sweep.pilot else [],
         noise=noise,
-        smallest_detectable_effect=effect,
-        undetectable=reason,
-        seeds_needed=needed,
+        learning=learning_of(arms, decide, seeds, noise, len(sweep.factors) if factorial else None),
+        cost=cost_of(arms, trials, steps, speeds_on_disk(runs_dir), sweep.throughput),
         notes=[
             *_notes(sweep, arms),
             *lineage_notes(adopted, arms[0].config, sweep.seed_list),
         ],
     )
-
-
-def _detectable(
-    sweep: SweepConfig, noise: Noise, arms: int
-) -> tuple[float | None, str | None, int | None]:
-    """(smallest detectable effect, why it is unknown, seeds for the effect of interest)."""
-    if noise.sd is None:
-        return None, f"the noise is unknown: {noise.source}", None
-    rule = sweep.decide
-    given = {"arms": arms, "alpha": rule.alpha, "comparisons": arms - 1}
-    needed = seeds_needed(rule.smallest_effect, noise.sd, **given)
-    effect = detectable_effect(noise.sd, seeds=len(sweep.seed_list), **given)
-    reason = None if effect is not None else "one seed leaves no residual to judge by"
-    return effect, reason, needed
 
 
 def _notes(sweep: SweepConfig, arms: list[PlannedArm]) -> list[str]:
@@ -287,17 +282,27 @@ def _notes(sweep: SweepConfig, arms: list[PlannedArm]) -> list[str]:
     if len(sweep.seed_list) < 2:
         notes.append("One seed cannot support a verdict: every arm will be undecided.")
     base = arms[0]
+    if sweep.match == "wallclock":
+        notes.append(
+            "Matched in time per token as predicted from measured speeds and FLOPs; the report "
+            "shows what it came to."
+        )
     if sweep.match == "none":
         for what, unit in (("parameters", "parameters"), ("flops_per_token", "FLOPs per token")):
             far = [a.name for a in arms if abs(getattr(a, what) / getattr(base, what) - 1) > 0.01]
             if far:
                 notes.append(
-                    f"More than 1 % from the baseline's {unit} (match: none): {', '.join(far)}."
+                    f"More than 1 % from the baseline's {unit} (match: none): {_listed(far)}."
                 )
     per_step = tokens_per_step(base.config)
     other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
     if other:
         notes.append(
-            f"Other tokens a step than the baseline, so not paired by batch: {', '.join(other)}."
+            f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
         )
     return notes
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")

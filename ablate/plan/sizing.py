@@ -12,6 +12,7 @@ from ablate.plan.arms import ComposedArm
 from ablate.plan.budget import steps_of, tokens_per_step
 from ablate.plan.canonical import difference
 from ablate.plan.match import match
+from ablate.plan.speed import Speeds, speed_key
 from ablate.plan.sweep import SweepConfig
 
 __all__ = ["costs", "resize", "set_steps", "still_paired"]
@@ -51,17 +52,31 @@ def set_steps(sweep: SweepConfig, arms: list[ComposedArm], overrides: Sequence[s
     return steps
 
 
-def resize(sweep: SweepConfig, arms: list[ComposedArm]) -> dict[str, dict[str, list[Any]]]:
-    """Resizes the arms in place; arm name -> {dotted field: [from, to]}."""
+def resize(
+    sweep: SweepConfig, arms: list[ComposedArm], speeds: Callable[[], Speeds]
+) -> dict[str, dict[str, list[Any]]]:
+    """Resizes the arms in place; arm name -> {dotted field: [from, to]}.
+
+    Args:
+        sweep: says what is matched.
+        arms: the baseline first, every arm after its reference.
+        speeds: measured here; asked for by `match: wallclock` alone.
+    """
     resized: dict[str, dict[str, list[Any]]] = {}
     if sweep.match == "none":
         return resized
-    cost, what = _cost(sweep.match, arms[0].config)
-    target = cost(ModelConfig(**arms[0].config["model"]))
+    measured = speeds() if sweep.match == "wallclock" else Speeds([])
     done = {arms[0].spec.name: arms[0]}
     for arm in arms[1:]:
         reference = ModelConfig(**done[str(arm.spec.reference)].config["model"])
         model = ModelConfig(**arm.config["model"])
+        if sweep.match == "wallclock":
+            cost, target = _time(arms[0], arm, model, measured)
+            # Another arm's shape says nothing about the speed of this one.
+            reference, what = None, "nanoseconds per token"
+        else:
+            cost, what = _cost(sweep.match, arms[0].config)
+            target = cost(ModelConfig(**arms[0].config["model"]))
         changed = match(arm.spec.name, model, target, cost, what, prefer=reference)
         done[arm.spec.name] = arm
         _refuse_undoing(sweep, arm, arms[0], changed)
@@ -77,6 +92,30 @@ def _cost(kind: str, config: dict[str, Any]) -> tuple[Callable[[ModelConfig], in
         return count.parameters, "parameters"
     length = config["train"]["sequence_length"] or config["model"]["max_sequence_length"]
     return lambda model: count.flops_per_token(model, length), "FLOPs per token"
+
+
+def _time(
+    baseline: ComposedArm, arm: ComposedArm, model: ModelConfig, speeds: Speeds
+) -> tuple[Callable[[ModelConfig], int], int]:
+    """(nanoseconds per token of a resized arm, those of the baseline), measured side by side.
+
+    What an arm takes as it was measured is scaled by its FLOPs: a prediction, good for the small
+    changes that matching makes.
+    """
+    pair = speeds.together(speed_key(baseline.config), speed_key(arm.config))
+    if pair is None:
+        raise PlanError(
+            f"sweep.match=wallclock needs the measured speeds of the baseline and of arm "
+            f"{arm.spec.name} as they are without matching, from one finished study here, and "
+            "there is none. Measure them: launch the same sweep with sweep.match=none "
+            "sweep.seeds=1 sweep.budget.steps=50 under another study=NAME; or use match=flops."
+        )
+    length = arm.config["train"]["sequence_length"] or model.max_sequence_length
+    own = 1e9 / pair[1].tokens_per_second / count.flops_per_token(model, length)
+    return (
+        lambda resized: round(own * count.flops_per_token(resized, length)),
+        round(1e9 / pair[0].tokens_per_second),
+    )
 
 
 def _refuse_undoing(

@@ -16,14 +16,16 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.typed import closest
 from ablate.errors import ConfigError
 
-__all__ = ["RULES", "alpha_at_look", "alphas_at_looks", "nominal_levels", "spent"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["RULES", "alpha_at_look", "alphas_at_looks", "look_of", "nominal_levels", "spent"]
 
 RULES = ("obrien_fleming", "pocock")
 
@@ -64,6 +66,34 @@ def alpha_at_look(
     return alphas_at_looks(alpha, looks, comparisons=comparisons, rule=rule)[look - 1]
 
 
+def look_of(
+    decide: Mapping[str, Any], seeds: int, before: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What an entry of the manifest's history says of the look that it leads to.
+
+    `looks` holds the seeds of an arm at each look so far, `look` its number in the declared plan
+    (None: it was not declared), `alpha` the familywise level to judge at, and `exploratory` why no
+    level makes the result confirmatory (None: it is).
+
+    Args:
+        decide: the frozen rule.
+        seeds: of each arm, at this look.
+        before: the history so far.
+    """
+    looks = [*(before[-1].get("looks", []) if before else []), seeds]
+    spending, look, alpha, reason = decide.get("spending"), None, decide["alpha"], None
+    if spending and seeds in spending["looks"]:
+        look = spending["looks"].index(seeds) + 1
+        alpha = spending["alpha_at_look"][look - 1]
+    elif spending:
+        declared = ", ".join(map(str, spending["looks"]))
+        reason = f"{seeds} seeds are none of the declared looks ({declared})"
+    elif before:
+        reason = "seeds were added without a declared alpha-spending plan"
+    reason = next((e["exploratory"] for e in before if e.get("exploratory")), None) or reason
+    return {"looks": looks, "look": look, "alpha": alpha, "exploratory": reason}
+
+
 def spent(alpha: float, t: float, rule: str = "obrien_fleming") -> float:
     """The level that is spent until the fraction t of the seeds is in; alpha at t = 1."""
     from scipy import special
@@ -79,6 +109,7 @@ def nominal_levels(alpha: float, looks: tuple[int, ...], rule: str) -> tuple[flo
 
     A boundary over which nothing can be spent any more (rounding) has the level 0.
     """
+    import numpy as np
     from scipy import special
 
     times = [look / looks[-1] for look in looks]
@@ -113,6 +144,8 @@ def _advance(
     edge: float, place: np.ndarray, mass: np.ndarray, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Places and masses after this look, inside the edges."""
+    import numpy as np
+
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     z = (edge * nodes[:, None] - place[None, :]) / step
     density = (np.exp(-(z**2) / 2) / (math.sqrt(2 * math.pi) * step)) @ mass

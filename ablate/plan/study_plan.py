@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from ablate.config.fingerprint import fingerprint
 from ablate.design.rule import decide_hash
 from ablate.plan.budget import tokens_per_step
 from ablate.plan.power import Noise
+from ablate.plan.speed import speed_key
+
+if TYPE_CHECKING:
+    from ablate.plan.learning import Cost, Learning
 
 __all__ = ["Plan", "PlannedArm", "PlannedTrial"]
 
@@ -32,9 +37,18 @@ class PlannedArm:
     replaces: list[str] = field(default_factory=list)
     paired: str = ""
     """What a resized arm still shares with the others."""
+    frozen: dict[str, Any] | None = None
+    """The manifest's own entry, of an arm that was read off it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the configuration without its seed: the same arm in any study."""
+        return fingerprint({**self.config, "seed": None})
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest holds it."""
+        if self.frozen is not None:
+            return dict(self.frozen)
         return {
             "name": self.name,
             "overrides": list(self.overrides),
@@ -44,6 +58,8 @@ class PlannedArm:
             "parameters": self.parameters,
             "flops_per_token": self.flops_per_token,
             "resized": self.resized,
+            "fingerprint": self.fingerprint,
+            "speed": speed_key(self.config),
         }
 
 
@@ -80,20 +96,42 @@ class Plan:
     claim: dict[str, Any] | None
     runs_dir: str
     steps: int
+    seeds: int
+    """Of each arm."""
     rates: list[float]
     """Of the bracket that every arm tries; empty where optim.lr holds."""
     arms: list[PlannedArm]
     trials: list[PlannedTrial]
+    pilot_seeds: list[int]
+    """Seeds of the baseline that run first; empty without a pilot."""
     noise: Noise
-    smallest_detectable_effect: float | None
-    """True difference found with probability 0.8, in the metric's units; None: `undetectable`."""
-    undetectable: str | None
-    seeds_needed: int | None
-    """For `decide.smallest_effect`; None where the noise is unknown."""
+    learning: Learning
+    cost: Cost
     notes: list[str] = field(default_factory=list)
 
     def arm(self, name: str) -> PlannedArm:
         return next(arm for arm in self.arms if arm.name == name)
+
+    @property
+    def pilot_trials(self) -> list[PlannedTrial]:
+        """Those that run before the others, to measure the noise; `trials` begins with them."""
+        pilot = set(self.pilot_seeds)
+        return [t for t in self.trials if t.arm == self.baseline and t.seed in pilot]
+
+    @property
+    def smallest_detectable_effect(self) -> float | None:
+        """True difference called better or worse with probability 0.8, in the metric's units."""
+        return self.learning.detectable
+
+    @property
+    def undetectable(self) -> str | None:
+        """Why the smallest detectable effect is not known."""
+        return self.learning.reason
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """To tell `decide.smallest_effect` from 0; None where the noise is unknown."""
+        return self.learning.seeds_needed
 
     @property
     def tokens(self) -> int:
@@ -102,15 +140,11 @@ class Plan:
 
     @property
     def total_tokens(self) -> int:
-        each = {arm.name: self.steps * tokens_per_step(arm.config) for arm in self.arms}
-        return sum(each[trial.arm] for trial in self.trials)
+        return self.cost.tokens
 
     @property
     def total_flops(self) -> int:
-        each = {
-            a.name: self.steps * tokens_per_step(a.config) * a.flops_per_token for a in self.arms
-        }
-        return sum(each[trial.arm] for trial in self.trials)
+        return self.cost.flops
 
     def manifest(self) -> dict[str, Any]:
         """manifest.json, revision 1: frozen question, rule, arms and trials."""
@@ -150,7 +184,13 @@ class Plan:
             "flops": self.total_flops,
             "smallest_detectable_effect": self.smallest_detectable_effect,
             "undetectable": self.undetectable,
+            "smallest_detectable_effect_unpaired": self.learning.detectable_unpaired,
+            "smallest_main_effect": self.learning.main_effect,
             "seeds_needed": self.seeds_needed,
-            "noise": {"sd": self.noise.sd, "df": self.noise.df, "source": self.noise.source},
+            "seeds_needed_unpaired": self.learning.seeds_needed_unpaired,
+            "power": self.learning.power,
+            "noise": asdict(self.noise),
+            "pilot": [trial.id for trial in self.pilot_trials],
+            "cost": self.cost.to_json(),
             "notes": self.notes,
         }

@@ -127,11 +127,15 @@ class SweepConfig:
     lr: float | list[float] | None = None
     """A bracket of peak learning rates, tried by every arm; null: optim.lr."""
     match: Literal["params", "flops", "wallclock", "none"] = "none"
-    """Arms are resized to the baseline's parameters or FLOPs."""
+    """Arms are resized to the baseline's parameters, FLOPs or measured time per token."""
     budget: dict[str, Any] | None = None
     """One of steps, tokens or flops; null: train.steps."""
     pilot: int = 0
-    """Seeds of the baseline that run first, to measure the noise."""
+    """Seeds of the baseline that run first, to measure the noise; more than `seeds` are added."""
+    noise: float | None = None
+    """Residual standard deviation of a trial where it is known from elsewhere; null: measured."""
+    throughput: float | None = None
+    """Tokens per second of the baseline, for the hours of the plan; null: measured."""
     claim: dict[str, Any] | None = None
     """A statement from elsewhere that this sweep tests; carried into the manifest."""
     exclude: list[dict[str, Any]] = field(default_factory=list)
@@ -157,20 +161,12 @@ class SweepConfig:
             f"is none of the declared looks (sweep.decide.spending: {looks})",
             f"Start with {looks[0]} seeds, and add more with `ablate extend`" if looks else "",
         )
-        require(
-            self.match != "wallclock",
-            "sweep.match",
-            self.match,
-            "needs measured speeds of every arm, which are not there before a run",
-            "Use match=params or match=flops; throughput is a column of the report",
-        )
-        require(
-            self.pilot == 0,
-            "sweep.pilot",
-            self.pilot,
-            "pilot runs are not supported yet",
-            "Set it to 0; the noise is read off earlier studies with the same baseline",
-        )
+        require(self.pilot == 0 or self.pilot >= 2, "sweep.pilot", self.pilot,
+                "must be 0, or 2 and more", "One seed has no scatter")  # fmt: skip
+        for name in ("noise", "throughput"):
+            value = getattr(self, name)
+            ok = value is None or (value > 0 and math.isfinite(value))
+            require(ok, f"sweep.{name}", value, "must be greater than 0", "Or null: measured")
 
     @property
     def design_options(self) -> dict[str, Any]:
@@ -219,6 +215,13 @@ class SweepConfig:
     @property
     def seed_list(self) -> list[int]:
         return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+    @property
+    def pilot_seeds(self) -> list[int]:
+        """The first of the sweep's seeds, and others where the pilot is larger."""
+        seeds = self.seed_list
+        further = range(max(seeds) + 1, max(seeds) + 1 + max(0, self.pilot - len(seeds)))
+        return [*seeds[: self.pilot], *further]
 
     @property
     def rates(self) -> list[float]:

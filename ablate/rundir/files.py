@@ -24,23 +24,30 @@ __all__ = [
 ]
 
 
-def write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str, *, durable: bool = True) -> None:
     """Writes a sibling and renames it over `path`, so a reader sees the old or the new, never
     half.
+
+    Args:
+        path: the file.
+        text: what it is to hold.
+        durable: whether it must survive a power cut; for what can be made again it need not.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=True) + "\n")
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=True)
+    write_atomic(path, text + "\n", durable=durable)
 
 
 def read_json(path: Path) -> Any:
@@ -57,7 +64,9 @@ def append_line(fd: int, row: dict[str, Any]) -> None:
     """One JSON line in one write; `fd` is opened with O_APPEND. Non-finite numbers become NaN,
     Infinity.
     """
-    os.write(fd, (json.dumps(row, separators=(",", ":")) + "\n").encode())
+    line = (json.dumps(row, separators=(",", ":")) + "\n").encode()
+    while line:  # a disk that is nearly full takes a part, and says so at the next write only
+        line = line[os.write(fd, line) :]
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 SCHEMA_VERSION = 1
@@ -29,7 +30,7 @@ FAILURES = "failures"
 
 HEARTBEAT_SECONDS = 5.0
 """A running attempt touches its lease this often."""
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = max(6.0, float(os.environ.get("ABLATE_LEASE_SECONDS") or 60.0))
 """A lease that was not touched for so long has expired (unless its process is known to be alive
 or dead).
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import socket
 import time
@@ -62,14 +64,17 @@ class TrialDir:
     # ---- configuration
 
     def create(self, config: dict[str, Any], steps: int) -> None:
-        """Writes config.yaml and a pending state; does nothing where they exist already."""
+        """Writes config.yaml and a pending state; does nothing where they exist already.
+
+        A launch writes thousands of them, and writes again what a power cut has taken.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        if not (self.path / names.CONFIG).exists():
-            dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-            text = yaml.dump(config, Dumper=dumper, sort_keys=False, allow_unicode=True)
-            write_atomic(self.path / names.CONFIG, text)
-        if not (self.path / names.STATE).exists():
-            write_json(self.path / names.STATE, State(steps=steps).to_dict())
+        if not _has_content(self.path / names.CONFIG):
+            text = "".join(_yaml_of(json.dumps({key: v})) for key, v in config.items())
+            write_atomic(self.path / names.CONFIG, text, durable=False)
+        if not _has_content(self.path / names.STATE):
+            state = State(steps=steps).to_dict()
+            write_json(self.path / names.STATE, state, durable=False)
 
     def config(self) -> dict[str, Any]:
         path = self.path / names.CONFIG
@@ -269,3 +274,17 @@ class TrialDir:
             for row in read_jsonl(attempt.path / name):
                 if start < row.get("step", 0) <= end or (row.get("step", 0) == start == 0):
                     yield row
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _yaml_of(text: str) -> str:
+    """A section of a configuration; trials of a study have most of theirs in common."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return yaml.dump(json.loads(text), Dumper=dumper, sort_keys=False, allow_unicode=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ALERTS", "KINDS", "Event", "latest", "recorded"]
+__all__ = ["ALERTS", "KINDS", "Event", "latest", "plain", "recorded"]
 
 KINDS = (
     "blip", "spike", "level_shift", "divergence", "drift", "plateau", "nonfinite", "rewind", "gap",
@@ -65,14 +65,17 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: not-a-number and infinity become null."""
         made = {name: getattr(self, name) for name in self.__slots__}
-        return {k: _plain(v) for k, v in made.items()}
+        return {k: plain(v) for k, v in made.items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Plain JSON: numbers that are not finite become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
     return value
 
 

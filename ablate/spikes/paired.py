@@ -23,7 +23,11 @@ __all__ = ["Comparison", "compare"]
 PAIRED = 0.5
 """Correlation of one-step differences from which runs count as having seen the same batches."""
 SHARED = 0.5
-"""Share of an event's height that every other arm must show for the event to be the data's."""
+"""Share of an event's height that most other arms must show for the event to be the data's."""
+MOST = 0.5
+"""More than this share of the other arms must show it: one may have been given another batch."""
+LEAST = 0.1
+"""Height of an arm's own event in units of the noise of its loss, at least."""
 NEAR = 3
 BLOCK, SPAN = 64, 6
 
@@ -52,6 +56,10 @@ def compare(runs: Mapping[str, Record], own: Mapping[str, list[Event]] | None = 
         own: the events of each run alone, if they are known already.
     """
     events = {k: list(own[k]) if own else detect(s, x) for k, (s, x) in runs.items()}
+    longest = max((len(s) for s, _ in runs.values()), default=0)
+    runs = {k: r for k, r in runs.items() if 2 * len(r[0]) >= longest}  # one that broke off
+    if not runs:
+        return Comparison(events=events, correlation=None)
     steps, table = _common(runs)
     correlation = _correlation(table) if len(runs) > 1 and len(steps) >= 32 else None
     found = Comparison(events=events, correlation=correlation)
@@ -60,9 +68,11 @@ def compare(runs: Mapping[str, Record], own: Mapping[str, list[Event]] | None = 
     for i, (name, (at, _)) in enumerate(runs.items()):
         others = np.delete(table, i, axis=0)
         apart = detect(steps, table[i] - np.median(others, axis=0))
+        least = LEAST * _noise(table[i])  # arms that were equal so far differ by next to nothing
+        apart = [e for e in apart if (e.height or 0.0) >= least]
         mine = [_caused(e, steps, table[i] - others, apart) for e in events[name]]
         rows = {int(s): r for r, s in enumerate(np.asarray(at).tolist())}
-        new = [e for e in apart if e.detector != "record" and not any(_covers(m, e) for m in mine)]
+        new = [e for e in apart if not any(_covers(m, e) for m in mine)]
         mine += [_moved(e, rows) for e in new]
         mine += [_moved(e, rows) for e in _plateau(steps, table[i], others)]
         events[name] = sorted(mine, key=lambda e: (e.start_row, e.detector))
@@ -94,6 +104,11 @@ def _correlation(table: Array) -> float:
     return float(np.median(values))
 
 
+def _noise(loss: Array) -> float:
+    """Standard deviation of a loss about its trend."""
+    return MAD_TO_SIGMA * float(np.median(np.abs(np.diff(loss)))) / np.sqrt(2)
+
+
 def _caused(
     event: Event, steps: NDArray[np.int64], differences: Array, apart: Sequence[Event]
 ) -> Event:
@@ -107,9 +122,9 @@ def _caused(
     before = differences[:, max(0, first - 16) : first]
     if before.shape[1] >= 4 and peak < len(steps):
         alone = differences[:, peak] - np.median(before, axis=1)
-        if (alone <= (1 - SHARED) * event.height).all():
+        if (alone <= (1 - SHARED) * event.height).mean() > MOST:
             return replace(event, cause="data")
-    own = any(_meet(event, e) for e in apart if e.detector != "record")
+    own = any(_meet(event, e) for e in apart)
     return replace(event, cause="arm" if own else None)
 
 
@@ -164,7 +179,7 @@ def _plateau(steps: NDArray[np.int64], loss: Array, others: Array) -> list[Event
         return []
     mine = np.median(loss[: count * BLOCK].reshape(count, BLOCK), axis=1)
     theirs = np.median(np.median(others, axis=0)[: count * BLOCK].reshape(count, BLOCK), axis=1)
-    noise = MAD_TO_SIGMA * float(np.median(np.abs(np.diff(loss)))) / np.sqrt(2)
+    noise = _noise(loss)
     error = 1.25 * noise / np.sqrt(BLOCK)
     fall, usual = mine[: 1 - SPAN] - mine[SPAN - 1 :], theirs[: 1 - SPAN] - theirs[SPAN - 1 :]
     stuck = (fall < 0.1 * usual) & (usual > 8 * error) & (mine[SPAN - 1 :] > theirs[SPAN - 1 :])

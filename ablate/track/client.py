@@ -26,7 +26,7 @@ __all__ = [
     "told",
 ]
 
-INIT_SECONDS, FINISH_SECONDS = 20.0, 6.0
+INIT_SECONDS, FINISH_SECONDS = 20.0, 30.0
 FOLDER, LOCK, ONLINE = "wandb", "lock", "online.json"
 CONNECTED = "connected to "
 """What the mirror says in its log once the server has answered."""

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -92,7 +93,10 @@ def say(text: str) -> None:
 
 def main(argv: list[str]) -> None:
     with contextlib.suppress(OSError):
-        os.nice(10)  # the training comes first
+        os.nice(19)  # the training comes first
+    if "SLURM_JOB_ID" in os.environ:
+        for number in (signal.SIGTERM, signal.SIGUSR2):  # SLURM warns every process of a step
+            signal.signal(number, signal.SIG_IGN)
     attempt = Attempt(TrialDir(Path(argv[0])), int(argv[1]))
     trial, mode, status = attempt.trial, argv[2], argv[3] or None
     with only_writer(trial, wait=EARLIER_SECONDS) as alone:

@@ -35,6 +35,8 @@ class Record:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Without wandb's own keys (but `_step`), and with the numbers that JSON lacks."""
-    kept = {k: v for k, v in row.items() if not k.startswith("_") or k == "_step"}
+    """Sorted, for wandb's client gives the keys in any order; without wandb's own (but `_step`),
+    and with the numbers that JSON lacks.
+    """
+    kept = {k: row[k] for k in sorted(row) if not k.startswith("_") or k == "_step"}
     return {k: _NUMBERS.get(v, v) if isinstance(v, str) else v for k, v in kept.items()}

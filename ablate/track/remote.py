@@ -11,7 +11,7 @@ from ablate.track.records import Record
 
 __all__ = ["Held", "held_runs", "open_api", "read_project"]
 
-PER_PAGE, ROWS_PER_PAGE = 200, 10_000
+PER_PAGE, ROWS_PER_PAGE = 200, 1000
 SECONDS = 20
 Held = dict[str, Mapping[str, Any]]
 """Run id -> its summary."""

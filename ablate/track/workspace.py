@@ -93,6 +93,7 @@ def _view(
 ) -> Any:
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
+    from wandb_workspaces.expr import And
     from wandb_workspaces.workspaces.internal import View
 
     sections = []
@@ -114,7 +115,7 @@ def _view(
         sections=sections,
         settings=ws.WorkspaceSettings(x_axis="tokens", max_runs=100),
         runset_settings=ws.RunsetSettings(
-            filters=[ws.Metric("Group") == study],
+            filters=And(ws.Metric("Group") == study),
             groupby=[ws.Config("arm")],
             order=[ws.Ordering(ws.Config("arm"), ascending=True)],
             pinned_columns=[*COLUMNS[:2], *(f"config:factor.{f}" for f in factors), *COLUMNS[2:]],

@@ -23,7 +23,10 @@ __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_grou
 
 Groups = list[dict[str, Any]]
 EMBEDDING_SLOTS = ("wte", "wpe", "position")
-NORM_SLOTS = ("attn_norm", "ff_norm", "q_norm", "k_norm", "ln_f", "emb_norm")
+NORM_SLOTS = (
+    "attn_norm", "ff_norm", "attn_norm_after", "ff_norm_after", "q_norm", "k_norm", "ln_f",
+    "emb_norm",
+)  # fmt: skip
 """Where these stand in the model, so that a user's own class in their place is recognised too."""
 
 

@@ -126,11 +126,9 @@ def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Even
     for id, rows in places.items():
         groups.setdefault(int(seeds[rows.start]), {})[id] = rows
     for group in groups.values():
-        longest = max(r.stop - r.start for r in group.values())
-        whole = {i: r for i, r in group.items() if r.stop - r.start == longest}
-        if len(whole) >= 2:  # one that broke off is compared with nothing
-            runs = {i: (step[r], loss[r]) for i, r in whole.items()}
-            known |= compare(runs, {i: known[i] for i in whole}).events
+        if len(group) >= 2:
+            runs = {i: (step[r], loss[r]) for i, r in group.items()}
+            known |= compare(runs, {i: known[i] for i in group}).events
     return known
 
 
@@ -149,10 +147,6 @@ def curve_slices(curves: pd.DataFrame, ids: Collection[str] | None = None) -> It
 
 def _event(row: dict) -> Event:
     given = {k: row[k] for k in _FIELDS if k in row and not _missing(row[k])}
-    if "detector" in row and not _missing(row["detector"]):
-        given["arm"] = row["detector"]
-    else:
-        given.pop("arm", None)  # of the frame: the configuration under test
     given.setdefault("start", int(row["step"]))
     given.setdefault("start_row", int(given["start"]))
     if isinstance(given.get("corroboration"), str):

@@ -101,7 +101,7 @@ def test_a_failing_arm_is_told_of_and_is_run_again_only_when_asked(
     (tmp_path / "odd_norms.py").write_text(broken)
     code, _, err = call("launch", *sweep)
     assert code == 1, err
-    assert "--retry-failed" in err
+    assert "ablate retry mine" in err
     states = [t.state() for t in StudyDir(Path("runs/mine")).trials()]
     assert [s.status for s in states] == ["done", "failed"]
     code, _, _ = call("launch", *sweep)

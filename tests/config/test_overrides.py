@@ -85,3 +85,8 @@ def test_every_shipped_file_is_read_as_omegaconf_reads() -> None:
     for path in CONF.rglob("*.yaml"):
         theirs = OmegaConf.to_container(OmegaConf.load(path))
         assert read_yaml(path, "x")[1] == theirs, path
+
+
+def test_a_list_of_overrides_is_told_how_to_be_quoted():
+    with pytest.raises(ConfigError, match=r"""'sweep.baseline=\["model=gpt2","size=tiny"\]'"""):
+        parse_override("sweep.baseline=[model=gpt2,size=tiny]")

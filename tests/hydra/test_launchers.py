@@ -207,3 +207,32 @@ def test_pain_19_a_dry_run_names_trials_and_launcher_and_writes_nothing(
     assert code == 0, err
     assert out.count("run   new") == 4
     assert not Path("runs").exists()
+
+
+def test_a_trial_that_slurm_runs_no_more_is_waited_for_a_while_and_then_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two incarnations of a job SLURM says NODE_FAIL; and unknown is not lost."""
+    from ablate.cli import multirun_slurm
+    from ablate.launch.observe import TrialView
+
+    clock = [0.0]
+    monkeypatch.setattr(multirun_slurm.time, "monotonic", lambda: clock[0])
+    patience = multirun_slurm.Patience()
+    view = TrialView(id="a", arm="a", seed=0, status="preempted", job_id="7_0")
+
+    def after(seconds: float, word: str | None, answers: bool = True) -> str | None:
+        clock[0] += seconds
+        return patience.over(view.replace(slurm_state=word), answers)
+
+    assert after(0, "NODE_FAIL") is None
+    assert after(50, "NODE_FAIL") is None
+    assert after(50, "PENDING") is None
+    assert after(999, "PENDING") is None
+    assert after(1, "TIMEOUT") is None
+    assert "TIMEOUT" in (after(100, "TIMEOUT") or "")
+    patience = multirun_slurm.Patience()
+    assert after(1, None, answers=False) is None
+    assert after(9999, None, answers=False) is None
+    assert after(1, None) is None
+    assert "knows no job 7_0" in (after(500, None) or "")

@@ -33,6 +33,7 @@ def run(
     on_row: Callable[[dict[str, Any]], None],
 ) -> FakeResult:
     fake, steps = config.get("fake", {}), config["train"]["steps"]
+    every = fake.get("stop_every")
     found = attempt.trial.newest_checkpoint()
     start = 0
     if found is not None:
@@ -45,7 +46,7 @@ def run(
             row["val/bpb"] = LOSS / step
         attempt.append("metrics.jsonl", row)
         on_row(row)
-        if step == fake.get("signal_at"):
+        if step == fake.get("signal_at") or (every and step % every == 0):
             os.kill(os.getpid(), fake.get("signal", signal.SIGTERM))
         first_time = attempt.number == 1
         if step == fake.get("kill_at") and (first_time or fake.get("always")):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -197,3 +199,16 @@ def test_nan_and_infinity_survive_the_record(tmp_path: Path) -> None:
     assert [json.loads(x)["kind"] for x in trial.events_path.read_text().splitlines()] == [
         "nonfinite"
     ]
+
+
+def test_the_record_of_a_trial_is_written_without_pandas() -> None:
+    """Its import would cost every trial seconds."""
+    script = (
+        "import sys, math; from ablate.launch.stitch import to_table\n"
+        "rows = [{'step': 1, 'a': 1.5}, {'step': 2, 'a': math.nan, 'b': 3}, {'step': 3}]\n"
+        "table = to_table(rows); assert 'pandas' not in sys.modules\n"
+        "assert table['b'].to_pylist() == [None, 3.0, None]\n"
+        "assert [v is None for v in table['a'].to_pylist()] == [False, False, True]\n"
+        "assert math.isnan(table['a'][1].as_py()) and table['step'].to_pylist() == [1, 2, 3]\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -100,7 +100,9 @@ def compare(index: int, dtype: torch.dtype) -> dict[str, float]:
             assert (mine[name] - reference_value).abs().max() <= LIMITS[dtype]["gradient"] * largest
             continue
         kind = name.split("/")[0]
-        found[kind] = max(found.get(kind, 0.0), difference(mine[name], reference_value))
+        value = difference(mine[name], reference_value)
+        assert value == value, f"{name} is not finite in case {index}"
+        found[kind] = max(found.get(kind, 0.0), value)
     return found
 
 

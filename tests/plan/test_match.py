@@ -10,6 +10,7 @@ from ablate.errors import PlanError
 from ablate.model import count
 from ablate.model.config import ModelConfig
 from ablate.plan.match import TOLERANCE, match
+from ablate.rundir import State, StudyDir, write_json
 
 BASE = {"d_model": 64, "n_heads": 4, "n_layers": 4, "vocab_size": 257, "embedding_size": None,
         "max_sequence_length": 128, "eos_token_id": 256, "pad_token_id": 256}  # fmt: skip
@@ -73,3 +74,50 @@ def test_an_impossible_match_is_refused_with_the_arm_and_the_figures() -> None:
         PlanError, match=r"Arm wide cannot be matched to the baseline's [\d,]+ parameters"
     ):
         match("wide", arm, count.parameters(base), count.parameters, "parameters")
+
+
+def _measure(made, runs, speeds: dict[str, float], name: str = "speed") -> None:
+    """A finished study of this plan in which each arm ran at this speed."""
+    study = StudyDir(runs / name)
+    study.write_manifest(made.manifest())
+    for trial in made.trials:
+        folder = study.trial(trial.id)
+        folder.create({}, made.steps)
+        folder.write_state(State(status="done"))
+        write_json(folder.summary_path, {"tokens_per_second": speeds[trial.arm], "val/bpb": 2.0})
+
+
+SLOWER = {"activation": ["activation=swiglu"], "qk_norm": ["qk_norm=on"]}
+
+
+def test_wallclock_makes_a_slower_arm_smaller_by_as_much(plan, tmp_path) -> None:
+    with pytest.raises(PlanError, match=r"needs the measured speeds .* sweep\.match=none"):
+        plan(factors=SLOWER, match="wallclock")
+    first = plan(factors=SLOWER, seeds=1)
+    speeds = {"baseline": 50_000.0, "activation-swiglu": 45_000.0, "qk_norm": 50_100.0}
+    _measure(first, tmp_path / "runs", speeds)
+    made = plan(factors=SLOWER, match="wallclock")
+    before, after = first.arm("activation-swiglu"), made.arm("activation-swiglu")
+    assert list(after.resized) == ["model.mlp_hidden_size"]
+    predicted = speeds["activation-swiglu"] * before.flops_per_token / after.flops_per_token
+    assert predicted == pytest.approx(speeds["baseline"], rel=TOLERANCE)
+    assert made.arm("qk_norm").resized == {}, "within 1 % already"
+    assert any("predicted" in note for note in made.notes)
+
+
+def test_the_hours_are_those_of_measured_speeds_or_of_a_given_one(plan, tmp_path) -> None:
+    made = plan(factors=SLOWER, seeds=2, budget={"steps": 100})
+    assert made.cost.hours is None
+    assert "sweep.throughput" in made.cost.speed
+    given = plan(factors=SLOWER, seeds=2, budget={"steps": 100}, throughput=1000)
+    by_flops = sum(made.tokens * a.flops_per_token / made.arms[0].flops_per_token * 2
+                   for a in made.arms)  # fmt: skip
+    assert given.cost.hours == pytest.approx(by_flops / 1000 / 3600)
+    speeds = {"baseline": 5000.0, "activation-swiglu": 2500.0, "qk_norm": 4000.0}
+    _measure(made, tmp_path / "runs", speeds)
+    again = plan(factors=SLOWER, seeds=4, budget={"steps": 100})
+    tokens = again.tokens * 4
+    assert again.cost.hours == pytest.approx(sum(tokens / s for s in speeds.values()) / 3600)
+    assert "speed" in again.cost.speed
+    other = plan("size=4m", factors=SLOWER)
+    assert other.cost.hours is None, "another size is no measure"

@@ -232,7 +232,8 @@ def test_a_hundred_arms_are_planned_in_two_seconds_without_torch(write_sweep, tm
     write_sweep(design="grid", factors=FACTORS_OF_A_HUNDRED_ARMS, match="params")
     code = (
         "import sys; from ablate.cli.plan import main; main(['sweep=mine', '--json'])\n"
-        "heavy = {'torch', 'pandas', 'hydra', 'transformers', 'scipy'} & set(sys.modules)\n"
+        "heavy = {'torch', 'pandas', 'hydra', 'transformers', 'scipy', 'numpy', 'jaxtyping'}\n"
+        "heavy &= set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     root = Path(__file__).parents[2]

@@ -1,54 +1,121 @@
-"""The smallest detectable effect is found four times in five; the noise is read off disk."""
+"""The stated power is the rate at which the report finds an effect; the noise is read off disk."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
-from ablate.plan.noise import noise_on_disk, residual_sd
-from ablate.plan.power import detectable_effect, seeds_needed
+from ablate.analysis.multiplicity import max_t_quantile
+from ablate.plan.noise import between_seeds, noise_of, noise_on_disk, residual_sd
+from ablate.plan.power import POWER, Noise, Test
 from ablate.rundir import State, StudyDir, write_json
+from benchmarks import power as benchmark
+
+
+def made(**changes) -> Test:
+    given = {"arms": 5, "seeds": 3, "comparisons": 4, "alpha": 0.05, **changes}
+    return Test(**given)
 
 
 def test_two_arms_agree_with_the_textbook_paired_t_test() -> None:
-    power = pytest.importorskip("statsmodels.stats.power")
+    from statsmodels.stats.power import TTestPower
+
     # The residual sd of two arms is the sd of their differences over the root of 2.
     for seeds in (3, 5, 12):
-        ours = detectable_effect(1 / 2**0.5, arms=2, seeds=seeds, alpha=0.05, comparisons=1)
-        theirs = power.TTestPower().solve_power(nobs=seeds, alpha=0.05, power=0.8)
-        assert ours == pytest.approx(theirs, rel=1e-4)
+        test = made(arms=2, seeds=seeds, comparisons=1)
+        theirs = TTestPower().solve_power(nobs=seeds, alpha=0.05, power=0.8)
+        # Theirs counts the wrong side too, which at this size is nothing.
+        assert test.detectable(1 / 2**0.5) == pytest.approx(theirs, rel=1e-3)
 
 
-def test_the_stated_power_is_met_in_simulation() -> None:
-    from scipy import stats
+def test_unpaired_agrees_with_the_textbook_two_sample_t_test() -> None:
+    from statsmodels.stats.power import TTestIndPower
 
-    arms, seeds, sd, alpha = 4, 3, 0.3, 0.05
-    effect = detectable_effect(sd, arms=arms, seeds=seeds, alpha=alpha, comparisons=arms - 1)
-    assert effect is not None
-    rng = np.random.default_rng(1)
-    y = rng.normal(0, sd, (4000, arms, seeds)) + rng.normal(0, 1, (4000, 1, seeds))
-    y[:, 1] += effect
-    residual = (
-        y - y.mean(2, keepdims=True) - y.mean(1, keepdims=True) + y.mean((1, 2), keepdims=True)
-    )
-    df = (arms - 1) * (seeds - 1)
-    se = np.sqrt((residual**2).sum((1, 2)) / df * 2 / seeds)
-    t = (y[:, 1].mean(1) - y[:, 0].mean(1)) / se
-    found = (np.abs(t) > stats.t.ppf(1 - alpha / (arms - 1) / 2, df)).mean()
-    assert found == pytest.approx(0.8, abs=0.025)
+    for seeds in (3, 6):
+        test = made(arms=2, seeds=seeds, comparisons=1, paired=False)
+        theirs = TTestIndPower().solve_power(nobs1=seeds, alpha=0.05, power=0.8)
+        assert test.detectable(1.0) == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize(("m", "df"), [(2, 5), (4, 20), (9, 60)])
+def test_the_dunnett_value_is_the_one_that_the_report_uses(m, df) -> None:
+    theirs = max_t_quantile(0.5 + 0.5 * np.eye(m), df, 0.05)  # by quasi-random points
+    test = made(arms=df + 1, seeds=2, comparisons=m, correction="dunnett")
+    assert test.df == df
+    assert test.critical() == pytest.approx(theirs, rel=2e-3)
+    apart = replace(test, shared=False)
+    holm = replace(test, correction="holm")
+    assert test.critical() < apart.critical() < holm.critical()
+
+
+@settings(max_examples=40)
+@given(
+    arms=st.integers(2, 12),
+    seeds=st.integers(2, 12),
+    smallest=st.floats(0, 3),
+    effect=st.floats(0.01, 10),
+)
+def test_power_rises_with_the_effect_and_the_seeds_and_falls_with_noise_and_arms(
+    arms, seeds, smallest, effect
+) -> None:
+    test = made(arms=arms, seeds=seeds, comparisons=arms - 1, smallest_effect=smallest)
+    here = test.power(effect, 1.0)
+    assert 0 <= here <= 1
+    assert test.power(effect * 1.1, 1.0) >= here - 1e-9
+    assert replace(test, smallest_effect=smallest + 0.5).power(effect, 1.0) <= here + 1e-9
+    assert replace(test, comparisons=arms).power(effect, 1.0) <= here + 1e-9
+    if effect > smallest:
+        assert replace(test, seeds=seeds + 1).power(effect, 1.0) >= here - 1e-9
+    found = test.detectable(1.0)
+    assert found is not None
+    assert test.power(found, 1.0) == pytest.approx(POWER, abs=1e-6)
+    low, high = test.power_range(effect, Noise(sd=1.0, df=4, source="x"))
+    assert low <= high
+    if effect > smallest:
+        assert low <= here <= high
+
+
+def test_an_effect_of_just_the_smallest_size_is_never_likely_to_be_called_better() -> None:
+    test = made(seeds=200, smallest_effect=0.5)
+    assert test.power(0.5, 1.0) == pytest.approx(0.5, abs=1e-3)
+    assert test.seeds_needed(0.5, 1.0) is None
+    assert test.seeds_needed(0.6, 1.0) > 100
 
 
 def test_more_seeds_detect_less_and_one_seed_nothing() -> None:
-    effects = [
-        detectable_effect(1.0, arms=5, seeds=n, alpha=0.05, comparisons=4) for n in (1, 2, 3, 8)
-    ]
+    effects = [made(seeds=n).detectable(1.0) for n in (1, 2, 3, 8)]
     assert effects[0] is None
     assert effects[1] > effects[2] > effects[3] > 0
-    needed = seeds_needed(1.0, 1.0, arms=5, alpha=0.05, comparisons=4)
-    assert needed is not None
-    at = detectable_effect(1.0, arms=5, seeds=needed, alpha=0.05, comparisons=4)
-    below = detectable_effect(1.0, arms=5, seeds=needed - 1, alpha=0.05, comparisons=4)
-    assert at <= 1.0 < below
+    assert made(seeds=1).power(9.0, 1.0) == 0
+    needed = made().seeds_needed(1.0, 1.0)
+    assert made(seeds=needed).detectable(1.0) <= 1.0 < made(seeds=needed - 1).detectable(1.0)
+
+
+REDUCED = (benchmark.Setting(4, 3, "holm", 0.5), benchmark.Setting(6, 4, "dunnett", 1.5))
+
+
+def test_the_report_finds_planted_effects_at_the_stated_rate() -> None:
+    for setting, multiple, stated, found in benchmark.rates(400, REDUCED):
+        three_errors = 3 * np.sqrt(stated * (1 - stated) / 400)
+        assert abs(found - stated) < 0.01 + three_errors, (setting, multiple)
+
+
+@pytest.mark.slow
+def test_the_report_finds_planted_effects_within_three_points() -> None:
+    for setting, multiple, stated, found in benchmark.rates(2000):
+        assert abs(found - stated) <= 0.03, (setting, multiple, stated, found)
+
+
+@pytest.mark.parametrize("seeds", [3, 4, 8])
+def test_the_range_after_a_pilot_holds_the_true_power_four_times_in_five(seeds) -> None:
+    share, truth = benchmark.coverage(seeds, 4000)
+    assert 0.2 < truth < 0.95
+    assert 0.77 <= share <= 0.83
 
 
 def test_the_residual_leaves_out_what_arms_and_seeds_explain() -> None:
@@ -57,6 +124,7 @@ def test_the_residual_leaves_out_what_arms_and_seeds_explain() -> None:
     assert sd == pytest.approx(0, abs=1e-12)
     assert df == 6
     assert residual_sd({"a": {0: 1.0, 1: 2.0}}) == (0.0, 0)
+    assert between_seeds({"a": {0: 1.0, 1: 2.0}}) == (pytest.approx(0.5**0.5), 1)
     rng = np.random.default_rng(0)
     noisy = {str(a): {s: float(a + s + rng.normal(0, 0.5)) for s in range(60)} for a in range(5)}
     assert residual_sd(noisy)[0] == pytest.approx(0.5, rel=0.1)
@@ -102,3 +170,19 @@ def test_noise_is_pooled_over_finished_studies_with_the_same_baseline(tmp_path) 
     assert noise_on_disk(str(tmp_path), "val/bpb", {"base"}).sd is None, (
         "a damaged study is passed over"
     )
+
+
+def test_a_pilot_of_the_baseline_alone_is_the_scatter_between_its_seeds(tmp_path) -> None:
+    _study(tmp_path, "pilot", {"baseline": [1.0, 2.0, 3.0]})
+    study = StudyDir(tmp_path / "pilot")
+    manifest = study.manifest()
+    rest = [{"id": f"a-s{s}", "arm": "a", "seed": s, "lr": None, "fingerprint": f"a{s}"}
+            for s in range(3)]  # fmt: skip
+    study.write_manifest({**manifest, "trials": manifest["trials"] + rest})
+    found = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
+    assert (found.kind, found.df, found.sd) == ("pilot", 2, pytest.approx(1.0))
+    low, high = found.range()
+    assert stats.chi2.cdf(2 / low**2, 2) - stats.chi2.cdf(2 / high**2, 2) == pytest.approx(0.8)
+    both = noise_of({"x": {"a": {0: 1.0, 1: 2.0}, "b": {0: 2.0, 1: 4.0}}}, "runs")
+    assert both.kind == "studies"
+    assert both.sd < both.unpaired, "pairing removes what the seeds share"

@@ -44,8 +44,12 @@ def test_seeds_are_a_count_or_a_list_and_rates_may_be_text() -> None:
         ("sweep.lr", {"lr": [0.0]}),
         ("sweep.lr", {"lr": [1e-3, 1e-3]}),
         ("sweep.match", {"match": "parameters"}),
-        ("sweep.match", {"match": "wallclock"}),
-        ("sweep.pilot", {"pilot": 2}),
+        ("sweep.pilot", {"pilot": 1}),
+        ("sweep.noise", {"noise": 0.0}),
+        ("sweep.throughput", {"throughput": -1}),
+        ("sweep.resolution", {"resolution": 3}),
+        ("sweep.draw_seed", {"draw_seed": 3}),
+        ("sweep.decide.margin", {"decide": {"margin": 0}}),
         ("sweep.baseline", {"baseline": "model=gpt2"}),
         ("sweep.decide.metric", {"decide": {"metric": "val/bbp"}}),
         ("sweep.decide.smallest_effect", {"decide": {"smallest_effect": 0}}),
@@ -61,6 +65,12 @@ def test_a_mistake_is_named_by_its_field(field: str, change: dict) -> None:
     assert error.value.field == field
     assert "\n" not in str(error.value)
     assert str(error.value).endswith((".", "?"))
+
+
+def test_a_pilot_takes_the_first_seeds_and_further_ones_where_it_is_larger() -> None:
+    for seeds, pilot, expected in ((3, 2, [0, 1]), (3, 5, [0, 1, 2, 3, 4]), ([7, 2], 3, [7, 2, 8])):
+        sweep = SweepConfig.from_mapping({**GOOD, "seeds": seeds, "pilot": pilot})
+        assert sweep.pilot_seeds == expected
 
 
 def test_a_sweep_without_a_question_is_refused() -> None:

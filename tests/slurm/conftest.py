@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from slurm_box import Box, why_not  # noqa: E402 (found by the line above)
+from slurm_box import Box, in_use, why_not  # noqa: E402 (found by the line above)
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +47,6 @@ def box(boxes: Callable[..., Box], monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield from in_use(boxes(), monkeypatch)
 
 
-def in_use(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
-    """Hands a cluster to one test and cleans up behind it; for fixtures of other variants."""
-    for name, value in box.environment.items():
-        if name in ("SLURM_CONF", "PYTHONPATH"):
-            monkeypatch.setenv(name, value)
-    try:
-        yield box
-    finally:
-        box.clear()
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,17 @@ PACKAGES = [
 PORTS_EACH = 200
 FIRST_PORT, LAST_PORT = 10000, 31000
 DATABASE_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
+
+
+def in_use(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """Hands a cluster to one test and cleans up behind it; for fixtures of other variants."""
+    for name, value in box.environment.items():
+        if name in ("SLURM_CONF", "PYTHONPATH"):
+            monkeypatch.setenv(name, value)
+    try:
+        yield box
+    finally:
+        box.clear()
 
 
 def missing_programs() -> list[str]:

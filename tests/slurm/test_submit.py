@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fake_node import RUNNER, make_study, steps_of
+from fake_node import all_done, launch, make_study, steps_of
 from slurm_box import Box
 
-from ablate.config.schema import ClusterConfig
-from ablate.launch.slurm.submit import submit
-from ablate.rundir import StudyDir, Submission
-
-FAST: dict[str, Any] = {"name": "slurm", "time": "20m", "memory": "200M"}
-
-
-def launch(study: StudyDir, cluster: ClusterConfig | None = None, **more: Any) -> list[Submission]:
-    given = cluster or ClusterConfig(**FAST)
-    options = {"command": "ablate launch ...", "runner": RUNNER, "cwd": study.path.parent, **more}
-    return submit(study, study.trials(), given, **options)
-
-
-def statuses(study: StudyDir) -> list[str]:
-    return [t.live_state().status for t in study.trials()]
-
-
-def all_done(study: StudyDir) -> bool:
-    return set(statuses(study)) == {"done"}
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+from ablate.rundir import StudyDir
 
 
 def test_an_array_runs_every_trial_and_says_completed(box: Box, tmp_path: Path) -> None:
@@ -59,7 +37,7 @@ sweep:
   baseline: [size=tiny, train.steps=6, train.batch_size=2, train.sequence_length=16]
   factors:
     position: [position=rope, position=alibi]
-  seeds: 2
+  seeds: 1
 """
 
 
@@ -81,12 +59,73 @@ def test_ablate_launch_says_what_it_asks_for_submits_and_returns(box: Box, tmp_p
     user_folder(tmp_path)
     dry = box.ablate(*WORDS, "--dry-run", cwd=tmp_path)
     assert dry.returncode == 0, dry.stderr
-    assert "6 trials as 6 tasks in 1 array: each 1 CPU, 2G for at most 20m" in dry.stdout
+    assert "3 trials as 3 tasks in 1 array: each 1 CPU, 2G for at most 20m" in dry.stdout
     assert not (tmp_path / "runs").exists()
     done = box.ablate(*WORDS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Submitted 6 tasks" in done.stdout
+    assert "Submitted 3 tasks" in done.stdout
     study = StudyDir(tmp_path / "runs" / "mine")
     box.until(lambda: all_done(study), 120)
     again = box.ablate(*WORDS, cwd=tmp_path)
     assert "Nothing is missing" in again.stdout
+
+
+TWICE = """\
+import sys
+from pathlib import Path
+from fake_node import launch
+from ablate.rundir import StudyDir
+print(sum(len(s.tasks) for s in launch(StudyDir(Path(sys.argv[1])))))
+"""
+
+
+def test_two_launches_at_once_run_nothing_twice(box: Box, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "s", {f"arm{i}": {"pause": 0.05} for i in range(4)})
+    command = [sys.executable, "-c", TWICE, str(study.path)]
+    options = {"env": box.environment, "stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    both = [subprocess.Popen(command, **options) for _ in range(2)]
+    assert sorted(int(p.communicate(timeout=120)[0]) for p in both) == [0, 4]
+    box.until(lambda: all_done(study), 60)
+    assert [len(t.attempts()) for t in study.trials()] == [1] * 4
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_job_finds_the_trial_held_and_says_so(box: Box, tmp_path: Path) -> None:
+    """A requeue racing a retry, a job submitted by hand: one of them runs the trial."""
+    study = make_study(tmp_path / "s", {"arm": {"pause": 0.2, "steps": 40}})
+    array, *_ = launch(study, heal=False)
+    trial = study.trials()[0]
+    box.until(lambda: trial.live_state().status == "running", 40)
+    for path in (study.path / "submissions").glob("*.json"):
+        path.unlink()  # so that the second launch knows of nothing ...
+    trial.write_state(trial.state().replace(status="pending"))
+    folder = next((study.path / "submitit").iterdir())
+    script = next(folder.glob("*_submission.sh"))
+    copy = box.run("sbatch", "--parsable", str(script)).strip()  # ... and one by hand
+    pickled = folder / f"{array.job_id}_submitted.pkl"
+    (folder / f"{copy}_submitted.pkl").write_bytes(pickled.read_bytes())
+    box.until(lambda: all_done(study), 60)
+    box.until(lambda: box.history(copy)[-1:] == [("COMPLETED", "0:0")], 90)
+    assert len(trial.attempts()) == 1
+
+
+MANY = """\
+import sys, time
+from pathlib import Path
+from ablate.launch.slurm.launch import launch_plan
+from ablate.plan import plan_sweep
+plan = plan_sweep(sys.argv[1:])
+started = time.monotonic()
+launch_plan(plan, command="ablate launch ...", hold=True)
+print("SECONDS", time.monotonic() - started, len(plan.trials))
+"""
+
+
+@pytest.mark.slow
+def test_a_thousand_trials_are_submitted_in_ten_seconds(box: Box, tmp_path: Path) -> None:
+    user_folder(tmp_path)
+    words = [w.replace("cluster.time=20m", "sweep.seeds=334") for w in WORDS[1:]]
+    out = box.run(sys.executable, "-c", MANY, *words, cwd=tmp_path, timeout=300)
+    _, seconds, trials = out.splitlines()[-1].split()
+    assert int(trials) >= 1000
+    assert float(seconds) < 10

@@ -64,3 +64,34 @@ def test_a_run_that_does_not_learn_while_the_others_do_is_on_a_plateau():
     kinds = {e.kind for e in found(losses).events["arm2"]}
     assert "plateau" in kinds
     assert all(e.kind != "plateau" for e in found(arms(3)).events["arm2"])
+
+
+def test_most_of_the_arms_make_it_the_data_and_not_one_of_them():
+    losses = arms(4)
+    for x in losses[:3]:
+        x[500:503] += 1.0
+    losses[1][700:703] += 1.0
+    events = found(losses).events
+    for name in ("arm0", "arm1", "arm2"):
+        assert (500, "data") in [(e.start, e.cause) for e in events[name] if e.is_alert], name
+    assert (700, "arm") in [(e.start, e.cause) for e in events["arm1"]]
+
+
+def test_arms_that_were_equal_so_far_and_part_by_next_to_nothing_raise_no_alarm():
+    losses = arms(3, own=0.0)
+    losses = [x - 0.02 * i for i, x in enumerate(losses)]
+    for x in losses[1:]:
+        x[400:] += np.random.default_rng(5).normal(0, 1e-5, 500)
+    losses[0][600:640] += 1e-3
+    assert not [e for events in found(losses).events.values() for e in events if e.is_alert]
+
+
+def test_a_run_that_broke_off_early_does_not_keep_the_others_from_being_compared():
+    losses = arms(4)
+    for x in losses:
+        x[500:503] += 1.0
+    runs = {f"arm{i}": (STEPS, x) for i, x in enumerate(losses)}
+    runs["arm3"] = (STEPS[:60], losses[3][:60])
+    events = compare(runs).events
+    assert [(e.start, e.cause) for e in events["arm0"] if e.is_alert] == [(500, "data")]
+    assert events["arm3"] == []

@@ -25,6 +25,7 @@ def make_study(
     seeds: int = 1,
     steps: int = 30,
     arms: tuple[str, ...] = ("base", "rope"),
+    track: str = "local",
     **fake: Any,
 ) -> StudyDir:
     """Planned: `train` runs its trials."""
@@ -37,7 +38,7 @@ def make_study(
                 "train": {"steps": steps},
                 "model": {"position": arm},
                 "fake": fake,
-                "track": TRACK,
+                "track": {**TRACK, "name": track},
             }
             trial = study.trial(trial_id(arm, config))
             trial.create(config, steps)

@@ -8,6 +8,7 @@ from torch import nn
 
 from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
+from ablate.model import ModelConfig, OLMo
 from ablate.train.optim import Lion, MuonAdamW, build_optimiser, parameter_groups
 
 
@@ -172,3 +173,10 @@ def test_a_users_own_optimiser_gets_the_fields_that_it_knows():
 def test_an_unknown_optimiser_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"optim\.name=torch\.optim:Adamm"):
         build_optimiser(Model(), OptimConfig(name="torch.optim:Adamm"))
+
+
+def test_the_norms_behind_a_sublayer_are_norms_too():
+    values = {"d_model": 16, "n_heads": 2, "n_layers": 1, "peri_norm": True}
+    model = OLMo(ModelConfig.from_mapping(values | {"layer_norm_type": "rms"}))
+    groups = parameter_groups(model, OptimConfig())
+    assert not [n for g in groups if g["weight_decay"] for n, _ in g["params"] if "norm" in n]

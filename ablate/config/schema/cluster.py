@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -81,8 +82,19 @@ class ClusterConfig:
     heal: bool = True
     """A small job after the arrays submits again what the infrastructure lost."""
 
+    max_gpu_hours: float | None = None
+    """What the study may use in all; a trial without a GPU counts as one. null: no limit."""
+    notify: str | None = None
+    """Called once when the study ends or stalls: a shell command (finds STUDY and STATE in its
+    environment) or an http(s) address.
+    """
+
     def __post_init__(self) -> None:
         check_types(self, "cluster")
+        v = self.max_gpu_hours
+        require(v is None or 0 < v < math.inf, "cluster.max_gpu_hours", v, "must be positive")
+        v = self.notify
+        require(v is None or bool(v.strip()), "cluster.notify", v, "must be a command, or null")
         for name in ("workers", "max_queued", "parallel"):
             v = getattr(self, name)
             require(v is None or v >= 1, f"cluster.{name}", v, "must be at least 1, or null")

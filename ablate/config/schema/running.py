@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ablate.config.typed import check_types
+from ablate.config.typed import check_types, require
 
 __all__ = ["TrackConfig"]
 
@@ -22,3 +22,14 @@ class TrackConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "track")
+        for name in ("project", "entity"):
+            value = getattr(self, name)
+            fits = value is None or (
+                value.strip() != "" and len(value) <= 128 and not set(value) & set("/\\#?%:")
+            )
+            require(
+                fits, f"track.{name}", value, "must be 1 to 128 characters without / \\ # ? % and :"
+            )
+        for tag in self.tags:
+            fits = isinstance(tag, str) and 1 <= len(tag) <= 64
+            require(fits, "track.tags", self.tags, "tags are texts of 1 to 64 characters")

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from ablate.launch.admission import conclude
+from ablate.launch.notify import tell_if_over
 from ablate.launch.slurm import ending
 from ablate.launch.slurm.autopsy import cause_of_death
 from ablate.launch.slurm.identity import this_job
@@ -49,10 +50,12 @@ def main(folder: str, code: int) -> int:
         outcome, reason, blame = cause_of_death(attempt)
         if _said_memory(Path(folder), job.job_id):
             outcome, reason, blame = "oom", f"killed for want of memory ({job.node})", False
+        elif 1 < code < 128:
+            outcome, reason, blame = "code", "its process ended by itself", False
         state = conclude(attempt, outcome, f"{reason}, exit code {code}")
         if blame:
             incidents.note_death(study.path, job.node, id, attempt.number)
-        if outcome == "oom":
+        if outcome in ("oom", "code"):
             state = state.replace(status="failed")
         trial.write_state(state.replace(attempt=attempt.number))
         killed = killed or state.status not in ENDED
@@ -60,6 +63,8 @@ def main(folder: str, code: int) -> int:
     again = killed or (never and job.restart < int(task.cluster["max_retries"]))
     if again and not incidents.held(study.path):
         ending.requeue(job.raw_id)
+    else:
+        tell_if_over(study)
     return code
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.schema import ClusterConfig
+from ablate.launch import budget
+from ablate.launch.notify import tell_if_over
+from ablate.launch.slurm.identity import this_job
 from ablate.launch.slurm.scheduler import Scheduler
-from ablate.rundir import ENDED, StudyDir, incidents
+from ablate.rundir import ENDED, StudyDir, TrialDir, incidents
 
 __all__ = ["Feed"]
 
@@ -33,13 +36,21 @@ class Feed:
     """Steps of all trials together, when the last round began."""
 
     def __call__(self) -> str:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        study, job = StudyDir(Path(self.study)), this_job()
+        try:
+            return self._feed(study)
+        finally:
+            tell_if_over(study, ours=job and job.job_id)
+
+    def _feed(self, study: StudyDir) -> str:
         from ablate.launch.slurm.submit import describe, submit_more
 
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        study = StudyDir(Path(self.study))
         with study.lock(name=".submit.lock", stale=180.0):
             if incidents.held(study.path):
                 return "the study is held back"
+            if spent := budget.exhausted(study):
+                return f"held: {spent}"
             scheduler = Scheduler()
             open_ = self._open(study, scheduler)
             reached = sum(study.trial(id).live_state().step for id in self.clusters)
@@ -68,13 +79,26 @@ class Feed:
         known = scheduler.jobs(set(jobs.values()))
         found = []
         for id in self.clusters:
-            status = study.trial(id).live_state().status
+            trial = study.trial(id)
+            state = trial.live_state()
             info = known.get(jobs.get(id, ""))
-            by_hand = info is not None and info.state == "CANCELLED" and status == "pending"
-            ended = status in ENDED and not (id in self.waiting and status in self.again)
-            if not ended and not by_hand and not study.trial(id).cancel_asked():
-                found.append(id)
+            if state.status in ENDED and not (id in self.waiting and state.status in self.again):
+                continue
+            if trial.cancel_asked():
+                continue
+            if info is not None and info.state == "CANCELLED":
+                self._cancelled(trial)
+                continue
+            found.append(id)
         return found
+
+    @staticmethod
+    def _cancelled(trial: TrialDir) -> None:
+        """Scancel may kill a trial before it can say that it was cancelled."""
+        attempt, state = trial.newest_attempt(), trial.live_state()
+        if attempt is not None and state.status == "preempted":
+            reason = "cancelled with scancel"
+            attempt.release(state.replace(status="cancelled", outcome="cancelled", reason=reason))
 
     def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
         """For a signal: the same again; it is done twice as well as once."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from ablate.config.schema import ClusterConfig
 from ablate.launch.freeze import freeze, study_of
 from ablate.launch.preflight import check_data
+from ablate.launch.settings import remember_plan
 from ablate.launch.slurm.request import check_slurm
 from ablate.launch.slurm.submit import describe, submit
 from ablate.plan import Plan
@@ -39,7 +41,13 @@ def launch_plan(
     """
     check_slurm()
     study = study_of(plan)
-    clusters = {t.id: ClusterConfig(**t.config["cluster"]) for t in plan.trials}
+    kinds: dict[str, ClusterConfig] = {}
+    clusters: dict[str, ClusterConfig] = {}
+    for t in plan.trials:
+        key = json.dumps(t.config["cluster"])
+        if key not in kinds:
+            kinds[key] = ClusterConfig(**t.config["cluster"])
+        clusters[t.id] = kinds[key]
     trials = [study.trial(t.id) for t in plan.trials]
     common = next(iter(clusters.values()))
     request = describe(study, trials, common, clusters=clusters, again=again)
@@ -56,7 +64,7 @@ def launch_plan(
         if arm.config["data"] not in checked:
             checked.append(arm.config["data"])
             check_data(arm.config, progress=True)  # a node may have no network
-    freeze(plan, command)
+    remember_plan(freeze(plan, command), plan, command)
     if held is not None:
         # What failed as the canary failed for the code that has changed since.
         again = tuple({*again, "failed"})
@@ -81,6 +89,7 @@ def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyD
     from ablate.launch.job import run_job
 
     study = freeze(plan, command)
+    remember_plan(study, plan, command)
     executor = submitit.DebugExecutor(study.path / "submitit" / "debug")
     for trial in study.trials():
         state = trial.live_state()

@@ -103,12 +103,15 @@ def describe(clusters: Mapping[str, ClusterConfig], array: int, free: int | None
         queued: trials to leave out, for they are in the queue.
     """
     classes: dict[str, ResourceClass] = {}
-    for id, cluster in clusters.items():
-        check_cluster(cluster)
-        if id in set(queued):
-            continue
-        key = json.dumps(dataclasses.asdict(cluster), sort_keys=True)
-        classes.setdefault(key, ResourceClass(cluster=cluster, trials=[])).trials.append(id)
+    keys: dict[int, str] = {}  # by identity: most trials share one object
+    left_out = set(queued)
+    for name, cluster in clusters.items():
+        if id(cluster) not in keys:
+            check_cluster(cluster)
+            keys[id(cluster)] = json.dumps(dataclasses.asdict(cluster), sort_keys=True)
+        if name not in left_out:
+            found = ResourceClass(cluster=cluster, trials=[])
+            classes.setdefault(keys[id(cluster)], found).trials.append(name)
     return Request(classes=list(classes.values()), array=array, free=free, queued=list(queued))
 
 

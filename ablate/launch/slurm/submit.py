@@ -162,7 +162,7 @@ def submit_more(
     chunks, feeder = _chunks(request)
     refused: StudyError | None = None
     for cluster, tasks, fits in chunks:
-        ids = [id for task in tasks for id in task]
+        ids, asked = [id for task in tasks for id in task], asdict(cluster)
         if not fits or refused:
             held_back.append((cluster, ids))
             continue
@@ -170,7 +170,7 @@ def submit_more(
             Task(
                 study=str(root),
                 trials=task,
-                cluster=asdict(cluster),
+                cluster=asked,
                 source=common["source"],
                 runner=common["runner"],
                 again=tuple(again),
@@ -196,7 +196,7 @@ def submit_more(
         record = Submission(
             job_id=job_id,
             tasks=tasks,
-            resources=asdict(cluster),
+            resources=asked,
             source=common["source"],
             command=common["command"],
         )
@@ -251,7 +251,8 @@ def _submit_feeder(
     arrays = [s.job_id for s in made] or _others(study)
     # With something to feed it comes when the first array is over, else when all are.
     after = arrays[:1] if held_back and made else arrays
-    clusters = {id: asdict(c.cluster) for c in request.classes for id in c.trials}
+    asked = [(asdict(c.cluster), c.trials) for c in request.classes]
+    clusters = {id: values for values, trials in asked for id in trials}
     feed = Feed(
         study=str(root),
         clusters=clusters,

@@ -15,9 +15,11 @@ from typing import Any
 
 from ablate.config.schema import ClusterConfig
 from ablate.errors import TrialEndedError, TrialError, TrialHeldError
+from ablate.launch import budget
 from ablate.launch.admission import CLUSTER
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.local import run_missing
+from ablate.launch.notify import tell_if_over
 from ablate.launch.pool import RUNNER, Pool
 from ablate.launch.slurm import ending
 from ablate.launch.slurm.identity import END, SlurmJob, this_job
@@ -35,6 +37,9 @@ itself (EX_TEMPFAIL).
 """
 
 HELD_SECONDS = LEASE_SECONDS + 10
+
+LOOK_SECONDS = 2.0
+"""A free slot looks for another task's trials this often, while it finds none."""
 
 
 class TrialsFailedError(TrialError):
@@ -73,13 +78,21 @@ class Task:
         reason = incidents.held(study.path)
         if reason is not None:
             raise TrialsFailedError(f"held back: {reason['reason']} ({reason['log']})")
+        if spent := budget.exhausted(study):
+            log.warning("held: %s", spent)
+            raise SystemExit(NOT_NOW)
         again = self.again if job.restart == 0 else ()
         trials = [study.trial(id) for id in self.trials]
-        if cluster.pack == 1 and len(trials) == 1:
-            self._run_one(trials[0], again)
-        else:
-            self._run_packed(study, trials, cluster, again, job)
-        return conclude(study, trials, cluster, job)
+        try:
+            if cluster.pack == 1 and len(trials) == 1:
+                self._run_one(trials[0], again)
+            else:
+                self._run_packed(study, trials, cluster, again, job)
+            if budget.exhausted(study) and any(t.live_state().status not in ENDED for t in trials):
+                raise SystemExit(NOT_NOW)
+            return conclude(study, trials, cluster, job)
+        finally:
+            tell_if_over(study)
 
     def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
         """For a signal before the trial listens itself: the same again."""
@@ -113,11 +126,19 @@ class Task:
         again: Sequence[str],
         job: SlurmJob,
     ) -> None:
-        waiting = _untouched(study, job)
+        looked, given = -LOOK_SECONDS, {t.id for t in trials}
 
         def more() -> list[TrialDir]:
-            found = next(waiting, None)
-            return [] if found is None else [found]
+            """Looks anew each time: the submission may be recorded after the job has started."""
+            nonlocal looked
+            if time.monotonic() - looked < LOOK_SECONDS:
+                return []
+            found = next((t for t in _untouched(study, job) if t.id not in given), None)
+            if found is None:
+                looked = time.monotonic()
+                return []
+            given.add(found.id)
+            return [found]
 
         with Pool(self.runner) as pool:
             gpus = range(pool.gpus())
@@ -129,6 +150,7 @@ class Task:
                 again=again,
                 patience=HELD_SECONDS,
                 more=more,
+                hold=lambda: budget.exhausted(study),
             )
 
 

@@ -1,0 +1,186 @@
+"""The records that `ablate spikes` looks at: of a trial, a study, a file, or a wandb folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.errors import AblateError, DataError
+from ablate.rundir import StudyDir, TrialDir, find_study, list_studies
+from ablate.rundir.names import CONFIG, EVENTS, MANIFEST
+from ablate.spikes import Event, compare, detect
+from ablate.spikes.read import Table, from_rows, read_table
+from ablate.spikes.signals import of_row
+
+__all__ = ["Records", "find_trial", "name_batches", "open_records", "search"]
+
+FILES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """Tables by name, which of them saw the same batches, and the trials that they are of."""
+
+    tables: dict[str, Table]
+    groups: list[list[str]] = field(default_factory=list)
+    trials: dict[str, TrialDir] = field(default_factory=dict)
+
+
+def open_records(word: str, runs_dir: str, step: str | None, loss: str | None) -> Records:
+    """What `word` names.
+
+    Raises:
+        DataError, StudyError: where it names nothing, or without the columns.
+    """
+    path = Path(word)
+    if path.is_file() and path.suffix.lower() != ".wandb":
+        return Records(tables={path.name: read_table(path, step=step, loss=loss)})
+    if path.suffix.lower() == ".wandb" or (path.is_dir() and is_wandb(path)):
+        folder = path.parent if path.is_file() else path
+        return Records(tables={path.name: _offline(folder, step, loss)})
+    if (path / CONFIG).exists():
+        trial = TrialDir(path.resolve())
+        table = trial_table(trial, step, loss)
+        return Records(tables={trial.id: table}, trials={trial.id: trial})
+    if path.is_dir() and not (path / MANIFEST).exists():
+        raise DataError(
+            f"{path} is neither a trial ({CONFIG}), nor a study ({MANIFEST}), nor an offline run "
+            "of wandb (run-*.wandb)."
+        )
+    if path.suffix.lower() in FILES:
+        raise DataError(f"There is no file {path}.")
+    known = find_trial(word, runs_dir)
+    if known is not None:
+        return open_records(str(known.path), runs_dir, step, loss)
+    return _study(find_study(word, runs_dir), step, loss)
+
+
+def is_wandb(folder: Path) -> bool:
+    """Whether it is a run's folder of wandb, or holds one."""
+    return any(folder.glob("*.wandb")) or any(folder.glob("*run-*/*.wandb"))
+
+
+def find_trial(word: str, runs_dir: str) -> TrialDir | None:
+    """A trial by its folder, or by its id in any study below `runs_dir`."""
+    if (Path(word) / CONFIG).exists():
+        return TrialDir(Path(word).resolve())
+    if "/" in word or not word:
+        return None
+    found = [s.trial(word) for s in list_studies(runs_dir)]
+    found = [t for t in found if (t.path / CONFIG).exists()]
+    if len(found) > 1:
+        raise AblateError(f"{word} is a trial of {len(found)} studies; name its folder.")
+    return found[0] if found else None
+
+
+def trial_table(trial: TrialDir, step: str | None = None, loss: str | None = None) -> Table:
+    """With the signals that the detector saw while the trial ran."""
+    rows = list(trial.stitched())
+    table = from_rows(rows, trial.id, step=step, loss=loss)
+    kept = [of_row(rows[i]) for i in table.rows.tolist()]
+    names = sorted({name for signals in kept for name in signals})
+    signals = {n: np.array([s.get(n, np.nan) for s in kept], dtype=np.float64) for n in names}
+    return replace(table, signals=signals, said="")
+
+
+def _offline(folder: Path, step: str | None, loss: str | None) -> Table:
+    try:
+        from ablate.track import read_offline  # type: ignore[attr-defined]
+    except ImportError:
+        raise DataError(
+            f"{folder}: reading an offline run needs wandb; install the extra: pip install "
+            "'ablate[wandb]'."
+        ) from None
+    return from_rows(read_offline(folder), str(folder), step=step, loss=loss)
+
+
+def _study(study: StudyDir, step: str | None, loss: str | None) -> Records:
+    records = Records(tables={})
+    seeds: dict[Any, list[str]] = {}
+    for entry in study.manifest().get("trials", []):
+        trial = study.trial(entry["id"])
+        if not any(trial.stitched()):
+            print(f"{entry['id']} has no record yet.", file=sys.stderr)
+            continue
+        records.tables[trial.id] = trial_table(trial, step, loss)
+        records.trials[trial.id] = trial
+        seeds.setdefault(entry.get("seed"), []).append(trial.id)
+    if not records.tables:
+        raise DataError(f"No trial of the study {study.name} has written a row yet.")
+    return replace(records, groups=list(seeds.values()))
+
+
+def search(records: Records) -> dict[str, list[Event]]:
+    """Events of each record; trials of one seed are compared, for the batch is f(seed, step)."""
+    tables = records.tables
+    found = {n: detect(t.steps, t.losses, **t.signals) for n, t in tables.items()}
+    for group in records.groups:
+        if len(group) > 1:
+            runs = {n: (tables[n].steps, tables[n].losses) for n in group}
+            found.update(compare(runs, found).events)
+    return found
+
+
+def name_batches(
+    records: Records, found: Mapping[str, Sequence[Event]]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """(trial, peak step) -> batch, sequences, documents, text, of what the data caused."""
+    named: dict[tuple[str, int], dict[str, Any]] = {}
+    for name, trial in records.trials.items():
+        steps = sorted({e.peak for e in found[name] if e.cause == "data" and e.peak is not None})
+        if not steps:
+            continue
+        try:
+            batches = _of_trial(trial, steps)
+        except AblateError as error:
+            print(f"{name}: its batches cannot be named ({error})", file=sys.stderr)
+            continue
+        named |= {(name, step): batch for step, batch in batches.items()}
+    return named
+
+
+def _of_trial(trial: TrialDir, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
+    from ablate.config.schema import TrialConfig
+    from ablate.data import open_data
+    from ablate.data.naming import name_batch
+
+    config = TrialConfig.from_mapping(trial.config())
+    data = open_data(config.data, eos_token_id=config.model.get("eos_token_id"))
+    length = config.train.sequence_length or config.model["max_sequence_length"]
+    responses = [e for e in trial.stitched(EVENTS) if e.get("kind") == "response"]
+    made = {}
+    for step in steps:
+        number = number_of(step, responses)
+        rows = name_batch(
+            data, number, seed=config.seed, batch_size=config.train.batch_size,
+            sequence_length=length,
+        )  # fmt: skip
+        documents = {d for r in rows if r.documents for d in range(*_closed(r.documents))}
+        made[step] = {
+            "batch": number,
+            "sequences": [r.sequence for r in rows],
+            "documents": sorted(documents) if documents else None,
+            "repetitive": [r.sequence for r in rows if r.repetitive],
+            "texts": [r.text for r in rows],
+        }
+    return made
+
+
+def _closed(pair: tuple[int, int]) -> tuple[int, int]:
+    return pair[0], pair[1] + 1
+
+
+def number_of(step: int, responses: Sequence[Mapping[str, Any]]) -> int:
+    """The batch that `step` trained on, after what responses did to the order."""
+    number = step
+    for event in responses:
+        if event["what"] == "rewind" and event["step"] < step:
+            number = step + event["next_batch"] - event["step"] - 1
+        if event["what"] == "skip_batch" and event["step"] == step:
+            number = event["instead"]
+    return number

@@ -1,0 +1,235 @@
+"""More seeds or arms for a study that is frozen: a revision of its manifest, never an edit.
+
+Old trials keep their place and their configuration, the decision rule stays as it is, and the new
+entry of the history says which look at the data this is, at which level it is judged, and why the
+result is exploratory if it is. More seeds are the frozen arms with other seeds. More arms are
+planned from the frozen sweep; then every old arm must come out as it was, or nothing is done.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate.config.compose import Composer
+from ablate.config.overrides import parse_override
+from ablate.config.tree import apply
+from ablate.design import BASELINE
+from ablate.errors import ConfigError, PlanError, StudyError, show
+from ablate.plan.canonical import difference
+from ablate.plan.frozen import arm_seeds, frozen_plan
+from ablate.plan.manifest import code_version
+from ablate.plan.planning import plan_written, trial_of
+from ablate.plan.spending import look_of
+from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
+from ablate.plan.sweep import SweepConfig
+from ablate.rundir import StudyDir
+
+__all__ = ["Extension", "extend", "extended"]
+
+FROZEN = {
+    "decide": "the decision rule was written before the runs; `ablate report` judges by another "
+    "one as exploratory",
+    "question": "the question is frozen",
+    "baseline": "another baseline is another study",
+    "design": "another design is another study",
+    "match": "it would resize the arms that ran",
+    "budget": "unequal schedules cannot be compared",
+    "pilot": "a pilot comes first or not at all",
+}
+GROWING = ("seeds", "factors", "lr", "orders", "arms", "exclude", "noise", "throughput")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """What is added to a study, before it is written."""
+
+    study: StudyDir
+    revision: int
+    """The one that it leads to."""
+    arms: list[PlannedArm]
+    trials: list[PlannedTrial]
+    factors: dict[str, list[str]]
+    design_info: dict[str, Any] | None
+    entry: dict[str, Any]
+    """Of the manifest's history."""
+    written: dict[str, Any]
+    """The sweep as it is now."""
+
+    @property
+    def empty(self) -> bool:
+        return not self.trials
+
+
+def extend(study: StudyDir, overrides: Sequence[str], *, cwd: Path | None = None) -> Extension:
+    """The arms and trials that the sweep with these overrides has, and the study has not.
+
+    Raises:
+        ConfigError: for what is frozen, or for seeds that would be taken away.
+        StudyError: for a study that no sweep made, or whose arms would come out differently now.
+    """
+    plan, manifest = frozen_plan(study), study.manifest()
+    if "written" not in (manifest.get("sweep") or {}):
+        raise StudyError(
+            f"The study {study.name} was frozen by an older ablate, which did not keep its sweep. "
+            f"Launch the larger sweep as another study: study={study.name}-2."
+        )
+    sweep, written = _sweep(manifest["sweep"]["written"], overrides)
+    old_seeds, seeds = arm_seeds(manifest), sweep.seed_list
+    missing = [seed for seed in old_seeds if seed not in seeds]
+    if missing:
+        reason = f"leaves out {', '.join(map(str, missing))}, which the study has run"
+        raise ConfigError("sweep.seeds", show(seeds), reason, "A study only grows")
+    # A new order of the seeds would only shuffle; those that ran come first.
+    new_seeds = [seed for seed in seeds if seed not in old_seeds]
+    changed = {o.partition("=")[0].lstrip("+").split(".")[1] for o in overrides}
+    if changed <= {"seeds"}:
+        arms, trials, info = [], _more_seeds(plan, new_seeds), plan.design_info
+    else:
+        arms, trials, info = _more_arms(plan, manifest, sweep, written, cwd)
+    known = {trial.fingerprint for trial in plan.trials}
+    trials = [trial for trial in trials if trial.fingerprint not in known]
+    factors = {name: list(labels) for name, labels in plan.factors.items()}
+    for arm in arms:
+        for factor, label in arm.levels.items():
+            # Of a new factor the old arms have the baseline's level.
+            labels = factors.setdefault(factor, [BASELINE])
+            labels += [] if label in labels else [label]
+    return Extension(
+        study=study,
+        revision=int(manifest.get("revision", 1)) + 1,
+        arms=arms,
+        trials=trials,
+        factors=factors,
+        design_info=info,
+        entry=_entry(manifest, overrides, arms, trials, (len(old_seeds), len(new_seeds))),
+        written=written,
+    )
+
+
+def extended(manifest: dict[str, Any], extension: Extension) -> dict[str, Any]:
+    """The next revision of the manifest."""
+    levels = dict.fromkeys(extension.factors, BASELINE)
+    arms = [{**arm, "levels": {**levels, **arm["levels"]}} for arm in manifest["arms"]]
+    return {
+        **manifest,
+        "revision": extension.revision,
+        "factors": extension.factors,
+        "design_info": extension.design_info,
+        "sweep": {**manifest["sweep"], "written": extension.written},
+        "arms": [*arms, *(arm.to_json() for arm in extension.arms)],
+        "trials": [*manifest["trials"], *(trial.to_json() for trial in extension.trials)],
+        "history": [*manifest["history"], extension.entry],
+    }
+
+
+def _sweep(frozen: dict[str, Any], overrides: Sequence[str]) -> tuple[SweepConfig, dict[str, Any]]:
+    """The frozen sweep with the overrides; they concern what may grow."""
+    tree = {"sweep": copy.deepcopy(frozen)}
+    for line in overrides:
+        override = parse_override(line)
+        parts = override.key.split(".")
+        if parts[0] != "sweep" or len(parts) < 2:
+            reason = "an extension adds seeds or arms, and nothing else changes"
+            raise ConfigError(override.key, override.value, reason, "Write sweep.seeds=6")
+        if parts[1] in FROZEN:
+            raise ConfigError(override.key, override.value, FROZEN[parts[1]])
+        if parts[1] not in GROWING:
+            reason = "cannot be extended"
+            remedy = "What can: " + ", ".join(f"sweep.{name}" for name in GROWING)
+            raise ConfigError(override.key, override.value, reason, remedy)
+        apply(tree, parse_override(f"++{line.lstrip('+')}"))
+    written = tree["sweep"]
+    # Whether the new seeds are a declared look is said, not refused.
+    loose = {**written, "decide": {**(written.get("decide") or {}), "spending": None}}
+    return SweepConfig.from_mapping(loose), written
+
+
+def _more_seeds(plan: Plan, seeds: Sequence[int]) -> list[PlannedTrial]:
+    """Every arm, at every rate that it has, with these seeds."""
+    rates: dict[str, dict[float | None, None]] = {}
+    for trial in plan.trials:
+        rates.setdefault(trial.arm, {})[trial.lr] = None
+    return [
+        trial_of(arm.name, {**arm.config, "seed": seed}, rate, varied=rate is not None)
+        for seed in seeds
+        for arm in plan.arms
+        for rate in rates[arm.name]
+    ]
+
+
+def _more_arms(
+    plan: Plan,
+    manifest: dict[str, Any],
+    sweep: SweepConfig,
+    written: dict[str, Any],
+    cwd: Path | None,
+) -> tuple[list[PlannedArm], list[PlannedTrial], dict[str, Any] | None]:
+    name, overrides = manifest["sweep"]["name"], manifest["sweep"]["overrides"]
+    loose = {**written, "decide": {**(written.get("decide") or {}), "spending": None}}
+    try:
+        larger = plan_written(loose, name, [f"sweep={name}"], overrides, Composer(cwd))
+    except PlanError as error:
+        raise PlanError(f"The extended sweep is no sound plan. {error}") from None
+    now = {arm.name: arm for arm in larger.arms}
+    for arm in plan.arms:
+        if arm.name not in now:
+            raise StudyError(
+                f"The extended sweep has no arm {arm.name}, which {plan.study} has run. A study "
+                "only grows: keep its factors and levels, and add to them."
+            )
+        changed = difference(arm.config, now[arm.name].config)
+        if plan.rates:
+            changed.pop("optim.lr", None)
+        if changed:
+            said = ", ".join(f"{f} {show(a)} to {show(b)}" for f, (a, b) in changed.items())
+            raise StudyError(
+                f"Arm {arm.name} of {plan.study} would come out differently today ({said}): the "
+                "configuration has been edited since the launch. Undo that, or launch the larger "
+                f"sweep as another study (study={plan.study}-2)."
+            )
+    known = {arm.name for arm in plan.arms}
+    added = [
+        dataclasses.replace(arm, config={**arm.config, "study": plan.study})
+        for arm in larger.arms
+        if arm.name not in known
+    ]
+    trials = [
+        dataclasses.replace(t, config={**t.config, "study": plan.study}) for t in larger.trials
+    ]
+    return added, trials, larger.design_info
+
+
+def _entry(
+    manifest: dict[str, Any],
+    overrides: Sequence[str],
+    arms: Sequence[PlannedArm],
+    trials: Sequence[PlannedTrial],
+    seeds: tuple[int, int],
+) -> dict[str, Any]:
+    """Args: `seeds` of each arm so far, and how many more."""
+    history = manifest["history"]
+    look = look_of(manifest["decide"], sum(seeds), history)
+    earlier = next((e["exploratory"] for e in history if e.get("exploratory")), None)
+    if not seeds[1]:
+        look["exploratory"] = earlier
+    if trials and (arms or not seeds[1]) and not earlier:
+        names = ", ".join(arm.name for arm in arms) or "more learning rates"
+        grown = f"the family of comparisons grew after the launch ({names})"
+        look["exploratory"] = "; ".join(r for r in (look["exploratory"], grown) if r)
+    parts = [f"{len(trials)} trials added"]
+    parts += [f"{len(arms)} new arms"] if arms else []
+    return {
+        "revision": int(manifest.get("revision", 1)) + 1,
+        "time": time.time(),
+        "what": f"{', '.join(parts)}: {shlex.join(overrides)}",
+        "overrides": list(overrides),
+        "code": code_version(),
+        **look,
+    }

@@ -1,0 +1,28 @@
+"""The sweeps of docs/designs.md are sound plans."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ablate.design import DESIGNS
+from ablate.plan import plan_sweep
+
+TEXT = (Path(__file__).parents[2] / "docs" / "designs.md").read_text(encoding="utf-8")
+EXAMPLES = dict(re.findall(r"```yaml\n# sweep: (\w+)\n(.*?)```", TEXT, flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_is_a_sound_plan(name, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweeps").mkdir()
+    text = "# @package _global_\n" + EXAMPLES[name]
+    (tmp_path / "sweeps" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    assert len(plan_sweep([f"sweep={name}"]).arms) >= 4
+
+
+def test_every_design_is_documented() -> None:
+    assert all(f"`{design}`" in TEXT for design in DESIGNS)
+    assert len(EXAMPLES) >= 5

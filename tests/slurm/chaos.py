@@ -1,0 +1,267 @@
+"""Two hundred small trials on a real Slurm cluster that is being taken apart meanwhile.
+
+    python -m tests.slurm.chaos --trials 200 --seed 7
+
+The same trials run undisturbed on this machine first. Then a seeded script kills processes, nodes,
+slurmd alone, slurmctld, slurmdbd and the launching client, preempts, cancels, stops processes for
+longer than their lease and lets them wake, and fills the disk. In the end every trial must be done
+(the cancelled ones after one `ablate retry`), none lost, none twice, and every curve equal to its
+undisturbed one, bit for bit. Prints a table; exit code 1 for any violation.
+
+Needs root, Slurm and mount (runs_dir is a small tmpfs, so that its disk can be full).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from chaos_faults import Faults
+from chaos_verdict import Verdict, judge
+from slurm_box import Box, why_not
+
+from ablate.rundir import ENDED, StudyDir
+
+LEASE_SECONDS = 15.0
+STEPS = 40
+SEEDS_OF_ARM = 20
+ARMS = ("rope", "post", "alibi", "rms", "swiglu", "qk", "undropped", "relu", "narrow")
+SWEEP = """\
+# @package _global_
+sweep:
+  question: Does everything survive?
+  baseline: [model=gpt2, size=tiny]
+  factors:
+    arm:
+{arms}
+  seeds: {seeds}
+  budget: {{steps: {steps}}}
+"""
+LEVELS = {
+    "rope": "[position=rope, resources=packed]",
+    "alibi": "[position=alibi, resources=packed]",
+    "rms": "[norm=rms, resources=packed]",
+    "swiglu": "[activation=swiglu, resources=packed]",
+    "post": "[placement=post, resources=alone]",
+    "qk": "['qk_norm=\"on\"', resources=packed]",
+    "undropped": "[dropout=none, resources=packed]",
+    "relu": "[activation=relu, resources=packed]",
+    "narrow": "[model.mlp_ratio=2, resources=packed]",
+}
+RESOURCES = """\
+# @package _global_
+cluster: {{cpus: 1, memory: 900M, time: 2h, pack: {pack}}}
+"""
+OVERRIDES = (
+    "sweep=chaos", "resources=packed", "data.path=train.txt", "data.validation_path=held_out.txt",
+    "data.cache_dir=cache", "train.batch_size=2", "train.sequence_length=16",
+    "train.validation_tokens=128",
+    "train.checkpoint_every=5", "train.keep_checkpoints=2",
+)  # fmt: skip
+# Every node is ill here, and dies more often than one that is to be left out.
+CLUSTER = ("cluster=slurm", "cluster.partition=low", "cluster.bad_node_after=0",
+           "cluster.max_retries=12", "cluster.grace=30")  # fmt: skip
+
+
+class Chaos:
+    """One run: a folder, a full-able disk, a cluster, a client, faults, and the verdict."""
+
+    def __init__(
+        self, trials: int, seed: int, folder: Path, undisturbed: Path | None = None
+    ) -> None:
+        self.trials, self.seed, self.folder = trials, seed, folder
+        arms = 1 + min(len(ARMS), max(1, trials // SEEDS_OF_ARM - 1) if trials >= 60 else 3)
+        self.arms, self.seeds = arms, trials // arms
+        self.study = StudyDir(folder / "runs" / "chaos")
+        self.known = undisturbed
+        self.undisturbed = StudyDir(undisturbed or folder / "undisturbed" / "chaos")
+        self.began = time.monotonic()
+        os.environ["ABLATE_LEASE_SECONDS"] = str(LEASE_SECONDS)
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.began:7.1f} s] {text}", flush=True)
+
+    def write_folder(self) -> None:
+        chosen = ARMS[: self.arms - 1]
+        lines = "".join(f"      - {{{name}: {LEVELS[name]}}}\n" for name in chosen)
+        (self.folder / "sweeps").mkdir(parents=True)
+        text = SWEEP.format(arms=lines.rstrip("\n"), seeds=self.seeds, steps=STEPS)
+        (self.folder / "sweeps/chaos.yaml").write_text(text)
+        (self.folder / "conf/resources").mkdir(parents=True)
+        for name, pack in (("alone", 1), ("packed", 8 if self.trials >= 60 else 3)):
+            (self.folder / f"conf/resources/{name}.yaml").write_text(RESOURCES.format(pack=pack))
+        words = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
+        (self.folder / "train.txt").write_text(words)
+        (self.folder / "held_out.txt").write_text(words[::-1][:2000])
+
+    def run_undisturbed(self, box: Box) -> None:
+        if self.known:
+            return
+        words = ("launch", *OVERRIDES, "runs_dir=undisturbed")
+        done = box.ablate(*words, cwd=self.folder, timeout=3600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.say(f"{len(self.undisturbed.trials())} trials run undisturbed")
+
+    def client(self, box: Box) -> subprocess.Popen[bytes]:
+        """`ablate train -m` with our sweeper and our launcher, in a session of its own."""
+        words = (
+            "hydra/sweeper=ablate",
+            "hydra/launcher=slurm",
+            *OVERRIDES,
+            *CLUSTER,
+        )
+        with open(self.folder / "client.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "ablate", "train", "-m", *words],
+                cwd=self.folder,
+                env={**box.environment, "ABLATE_LEASE_SECONDS": str(LEASE_SECONDS)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                # Under nohup the signal is ignored, and every child would ignore it too.
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            )
+
+    def launch_and_kill(self, box: Box, rng: random.Random) -> list[subprocess.Popen[bytes]]:
+        """The first client dies by SIGKILL soon after the first array is out, the second loses
+        its connection while it waits, the third stays.
+        """
+        clients = []
+        for number, how in enumerate((signal.SIGKILL, signal.SIGHUP, None)):
+            client = self.client(box)
+            clients.append(client)
+            box.until(lambda c=client: c.poll() is not None or self.submitted(), 300, "to submit")
+            assert self.submitted(), (self.folder / "client.log").read_text()
+            if how is None:
+                self.say("client 3 waits")
+                break
+            time.sleep(rng.uniform(0.0, 1.0) if number == 0 else rng.uniform(5.0, 10.0))
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(client.pid, how)
+            client.wait(60)
+            self.say(f"client {number + 1} killed by {how.name}")
+        return clients
+
+    def submitted(self) -> bool:
+        return any(self.study.path.glob("submissions/*.json"))
+
+    def run(self) -> Verdict:
+        self.write_folder()
+        rng = random.Random(self.seed)
+        box = Box(slurmd_timeout=10, cpus=1, nodes=4)
+        box.up()
+        before = os.environ.get("SLURM_CONF")
+        os.environ["SLURM_CONF"] = box.environment["SLURM_CONF"]
+        clients: list[subprocess.Popen[bytes]] = []
+        try:
+            self.run_undisturbed(box)
+            faults = Faults(box, self.study, rng, self.say, LEASE_SECONDS, self.trials)
+            clients = self.launch_and_kill(box, rng)
+            faults.run()
+            self.wait_for_end(box, "the trials that were not cancelled")
+            cancelled = [t.id for t in self.study.trials() if t.state().status == "cancelled"]
+            self.say(f"{len(cancelled)} trials are cancelled; ablate retry")
+            self.retry(box)
+            self.wait_for_end(box, "everything", ended=("done",))
+            verdict = judge(self.study, self.undisturbed, STEPS, cancelled)
+            code = clients[-1].wait(120)
+            verdict.note("exit code of the client that waited to the end", code)
+            verdict.faults = faults.done
+            return verdict
+        finally:
+            for client in clients:
+                if client.poll() is None:
+                    os.killpg(client.pid, signal.SIGKILL)
+                    client.wait()
+            box.down()
+            if before is None:
+                del os.environ["SLURM_CONF"]
+            else:
+                os.environ["SLURM_CONF"] = before
+
+    def retry(self, box: Box) -> None:
+        done = box.ablate("retry", "chaos", cwd=self.folder, timeout=300)
+        self.say(f"ablate retry: {done.returncode}: {(done.stdout + done.stderr).strip()[-200:]}")
+
+    def wait_for_end(self, box: Box, what: str, ended: Sequence[str] = ENDED) -> None:
+        """Until all have ended; gives up where nobody runs anything any more."""
+        idle, told = None, 0.0
+        while True:
+            statuses = [t.live_state().status for t in self.study.trials()]
+            if all(s in ended for s in statuses):
+                return
+            active = box.call("squeue", "-h", "-o", "%i").stdout.split()
+            idle = None if active else (idle or time.monotonic())
+            if idle and time.monotonic() - idle > 60:
+                self.say(f"nothing runs any more, and {what} have not all ended")
+                return
+            if time.monotonic() - told > 30:
+                told = time.monotonic()
+                counts = {s: statuses.count(s) for s in sorted(set(statuses))}
+                self.say(f"{counts}, {len(active)} jobs in the queue")
+            time.sleep(2.0)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[None]:
+    """A tmpfs for the runs, there before the cluster, whose nodes have mounts of their own."""
+    runs = folder / "runs"
+    runs.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}M", "ablate-chaos", str(runs)],
+                   check=True)  # fmt: skip
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(runs)], check=False)
+
+
+def run_chaos(
+    trials: int, seed: int, keep: bool = False, undisturbed: Path | None = None
+) -> Verdict:
+    folder = Path(tempfile.mkdtemp(prefix="ablate-chaos-"))
+    try:
+        with small_disk(folder, 600 + 8 * trials):
+            try:
+                return Chaos(trials, seed, folder, undisturbed).run()
+            finally:
+                if keep:
+                    shutil.copytree(folder / "runs", folder / "kept", dirs_exist_ok=True)
+    finally:
+        if keep:
+            print(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--keep", action="store_true", help="leave the folder behind")
+    words = "a study of undisturbed trials, of an earlier run"
+    parser.add_argument("--undisturbed", type=Path, help=words)
+    options = parser.parse_args()
+    reason = why_not()
+    if reason:
+        print(reason)
+        return 2
+    verdict = run_chaos(options.trials, options.seed, options.keep, options.undisturbed)
+    print(verdict.table())
+    return 1 if verdict.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

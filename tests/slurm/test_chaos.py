@@ -1,0 +1,30 @@
+"""The chaos bar: a short run for every day, and the whole one."""
+
+from __future__ import annotations
+
+import pytest
+from chaos import run_chaos
+from slurm_box import why_not
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture(autouse=True)
+def _needs_a_cluster() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+def test_a_dozen_trials_survive_one_fault_of_each_kind() -> None:
+    verdict = run_chaos(12, seed=7)
+    print(verdict.table())
+    assert not verdict.violations
+    assert verdict.figures["done"] == verdict.trials == 12
+
+
+@pytest.mark.slow
+def test_two_hundred_trials_survive_chaos() -> None:
+    verdict = run_chaos(200, seed=7)
+    print(verdict.table())
+    assert not verdict.violations
+    assert verdict.figures["done"] == verdict.trials == 200

@@ -1,0 +1,39 @@
+"""The sweeps that make instability: each is found, planned, and asks what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ablate.config.compose import Composer
+from ablate.plan import plan_sweep
+from benchmarks.stability import plant
+
+SWEEPS = sorted((Path(__file__).parents[2] / "sweeps" / "stability").glob("*.yaml"))
+NAMES = [p.stem for p in SWEEPS]
+
+
+def test_sweeps_in_a_folder_are_listed_by_folder_and_name(tmp_path):
+    (tmp_path / "sweeps" / "mine").mkdir(parents=True)
+    (tmp_path / "sweeps" / "mine" / "own.yaml").write_text("# @package _global_\nseed: 3\n")
+    composer = Composer(tmp_path)
+    assert {f"stability/{name}" for name in NAMES} | {"mine/own"} <= set(composer.choices("sweep"))
+    assert composer.compose(["sweep=mine/own"])["seed"] == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_can_be_planned_and_varies_one_thing(name, tmp_path):
+    text = [f"data.path={tmp_path}"] if name == "planted" else []
+    plan = plan_sweep([f"sweep=stability/{name}", *text], cwd=tmp_path)
+    assert len(plan.arms) >= 2
+    assert all(t.config["spikes"]["name"] == "observe" for t in plan.trials) == (name != "planted")
+
+
+def test_planted_text_holds_noise_and_repetitions_and_is_the_same_each_time(tmp_path):
+    for folder in ("a", "b"):
+        plant(tmp_path / folder, documents=100)
+    texts = [p.read_text() for p in sorted((tmp_path / "a").iterdir())]
+    assert texts == [p.read_text() for p in sorted((tmp_path / "b").iterdir())]
+    assert sum("hahaha" in t for t in texts) == 1
+    assert sum(t[0] in "#%&@!~^*=+{}[]<>|;:?/" for t in texts) == 1
