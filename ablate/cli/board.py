@@ -89,7 +89,7 @@ def _head(status: Mapping[str, Any], screen: Screen) -> list[str]:
         parts.append(f"about {duration(eta)} left")
     hours = status.get("gpu_hours") or {}
     if hours.get("limit") is not None:
-        parts.append(f"{hours['used']:.2f} of {hours['limit']:g} GPU-hours")
+        parts.append(f"{hours['used']:.3g} of {hours['limit']:.3g} GPU-hours")
     if status.get("scheduler") == "silent":
         parts.append("SLURM does not answer: by the files alone")
     if parts:

@@ -1,7 +1,7 @@
 """`ablate cancel STUDY [TRIAL...]`: ends trials for good, running or not, here or on SLURM.
 
-Running ones save a checkpoint and stop at their next step. What has ended is left alone. A
-cancelled trial is run again by `ablate retry` only.
+What runs saves a checkpoint and stops at its next step; asked a second time, SLURM ends its job.
+What has ended is left alone. A cancelled trial is run again by `ablate retry` only.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     scheduler = scheduler_of(study)
     done = cancel(study, ids, scheduler)
+    if scheduler is not None and done.jobs:
+        scheduler.jobs(done.jobs)  # whether it answers
     silent = bool(done.jobs) and (scheduler is None or not scheduler.answered())
     if options.json:
         shown = {**vars(done), "scheduler": "silent" if silent else "answers"}

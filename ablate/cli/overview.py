@@ -79,4 +79,4 @@ def standing(counts: Mapping[str, int], queued: int = 0) -> str:
 def _held(view: TrialView, used: float, limit: float) -> TrialView:
     if view.status not in ("pending", "preempted"):
         return view
-    return view.replace(reason=f"held: {used:.2f} of {limit:g} GPU-hours are used up")
+    return view.replace(reason=f"held: {used:.3g} of {limit:.3g} GPU-hours are used up")

@@ -16,7 +16,6 @@ from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import cost_lines, learning_lines, rule_lines
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm
-from ablate.plan.disk import disk_line
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
@@ -127,7 +126,6 @@ def _foot(plan: Plan) -> list[str]:
         f"({amount(plan.tokens)} tokens): {amount(plan.total_tokens)} tokens, "
         f"{amount(plan.total_flops)}FLOPs in all."
     ]
-    lines.append(disk_line(plan))
     if plan.rates:
         lines.append(f"Every arm at optim.lr {', '.join(f'{rate:g}' for rate in plan.rates)}.")
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):

@@ -94,7 +94,7 @@ def run_study(study: StudyDir, trials: Sequence[TrialDir], command: str, *, here
     """
     settings = remembered(study)
     configs = _one_of_each_arm(study, trials)
-    cluster = dict(configs[0]["cluster"])
+    cluster = dict(configs[0].get("cluster") or {})
     if settings is not None:
         cluster = {**cluster, **settings.cluster}
     budget.check(study, cluster.get("max_gpu_hours"), [t.id for t in trials])

@@ -47,7 +47,7 @@ def exhausted(study: StudyDir) -> str | None:
     used = _recently_used(study, min(FRESH_SECONDS, 36 * limit))
     if used < limit:
         return None
-    return f"the budget of {limit:g} GPU-hours is used up ({used:.2f} used)"
+    return f"the budget of {limit:.3g} GPU-hours is used up ({used:.3g} used)"
 
 
 def estimate(study: StudyDir, missing: Collection[str]) -> float | None:

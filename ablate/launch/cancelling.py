@@ -53,9 +53,12 @@ def cancel(study: StudyDir, ids: Collection[str] | None, scheduler: Scheduler | 
     open_ones = []
     for trial in targets:
         (done.over.append(trial.id) if _has_ended(trial) else open_ones.append(trial))
+    asked = {t.id for t in open_ones if t.cancel_asked()}
     for trial in open_ones:  # all marks first: no feeder or launcher may start one meanwhile
         mark(trial)
-    done.jobs = _jobs(study, {t.id for t in open_ones}, whole=whole)
+    # What runs and has not been asked before saves and stops by itself; its job is left to it.
+    saving = {t.id for t in open_ones if t.id not in asked and _runs(t)}
+    done.jobs = _jobs(study, {t.id for t in open_ones} - saving, whole=whole)
     if scheduler is not None and done.jobs:
         scheduler.cancel(done.jobs)
     for trial in open_ones:
@@ -66,6 +69,13 @@ def cancel(study: StudyDir, ids: Collection[str] | None, scheduler: Scheduler | 
 def _has_ended(trial: TrialDir) -> bool:
     try:
         return trial.live_state().status in ENDED
+    except StudyError:
+        return False
+
+
+def _runs(trial: TrialDir) -> bool:
+    try:
+        return trial.live_state().status == "running"
     except StudyError:
         return False
 

@@ -194,10 +194,10 @@ def _rates(
 
 
 def _disk(arm: PlannedArm, steps: int) -> int:
-    """What a finished trial leaves: one float32 checkpoint with the optimizer's state, if any."""
+    """What a finished trial leaves: float32 checkpoints with the optimizer's state, if any."""
     train, optim = arm.config["train"], arm.config["optim"]
-    kept = int(train["keep_final"])
-    if train["keep_checkpoints"] < 0 and train["checkpoint_every"]:
-        kept += (steps - 1) // train["checkpoint_every"]
+    every, keep = train["checkpoint_every"], train["keep_checkpoints"]
+    written = 1 + ((steps - 1) // every if every else 0)
+    kept = (written if keep < 0 else min(keep, written)) if train["keep_final"] else 0
     states = 1 + OPTIMIZER_STATES.get(optim["name"], 2)
     return kept * arm.parameters * 4 * states + steps * BYTES_PER_STEP

@@ -103,7 +103,7 @@ def test_what_runs_asks_one_figure_that_is_renewed_now_and_then(
     assert budget.exhausted(study) is None, "the figure is fresh"
     assert asked == []
     monkeypatch.setattr(budget, "FRESH_SECONDS", 0.0)
-    assert "the budget of 7 GPU-hours is used up (8.00 used)" in (budget.exhausted(study) or "")
+    assert "the budget of 7 GPU-hours is used up (8 used)" in (budget.exhausted(study) or "")
     remember(study, {"max_gpu_hours": 9.0}, "ablate launch")
     assert budget.exhausted(study) is None, "a new launch may raise it"
 

@@ -200,7 +200,7 @@ def test_contradictions_of_a_sweep_are_refused(plan, fields, message) -> None:
         (["sweep.matsch=params"], "sweep.matsch"),
         (["sweep.decide.alpha=2"], "sweep.decide.alpha"),
         (["sweep.match=wallclock"], "sweep.match"),
-        (["sweep.pilot=4"], "sweep.pilot"),
+        (["sweep.pilot=1"], "sweep.pilot"),
         (["train.step=3"], "train.step"),
     ],
 )

@@ -61,7 +61,10 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "a Slurm cluster on this machine needs root"
     if missing_programs() and os.environ.get("ABLATE_TEST_INSTALL") == "1":
-        install()
+        try:
+            install()
+        except subprocess.CalledProcessError as error:
+            return f"Slurm could not be installed: {error}"
     missing = missing_programs()
     if missing:
         return f"no Slurm here ({', '.join(missing)}); ABLATE_TEST_INSTALL=1 installs it with apt"

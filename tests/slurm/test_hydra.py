@@ -107,7 +107,14 @@ def submitted(study: StudyDir) -> list[str]:
     return [id for s in study.submissions() for task in s.tasks for id in task]
 
 
-@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_pain_01_a_lost_client_loses_no_trial(
     box: Box, tmp_path: Path, words: list[str], how: signal.Signals
 ) -> None:
@@ -147,6 +154,7 @@ def test_pain_02_a_failed_trial_is_a_failure_here_and_in_slurm(
     box.until(lambda: box.history(job) and box.history(job)[-1][0] == "FAILED", 30, "for sacct")
 
 
+@pytest.mark.slow
 def test_pain_14_two_clients_in_the_same_second_submit_and_run_every_trial_once(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:
@@ -160,6 +168,7 @@ def test_pain_14_two_clients_in_the_same_second_submit_and_run_every_trial_once(
     assert len(submitted(study)) == 2
 
 
+@pytest.mark.slow
 def test_pain_16_a_multirun_again_submits_what_is_missing(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:
@@ -191,6 +200,7 @@ def test_pain_19_a_dry_run_shows_what_would_be_asked_of_slurm(
     assert not box.active()
 
 
+@pytest.mark.slow
 def test_a_sweeper_that_optimises_gets_its_values_from_slurm(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:
@@ -208,6 +218,7 @@ def test_a_sweeper_that_optimises_gets_its_values_from_slurm(
     assert all(str(loss) in line for loss in losses)
 
 
+@pytest.mark.slow
 def test_designs_on_slurm_are_the_study_of_their_sweep(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:
@@ -225,6 +236,7 @@ def test_designs_on_slurm_are_the_study_of_their_sweep(
     assert statuses(study) == ["done"] * 4
 
 
+@pytest.mark.slow
 def test_the_stock_submitit_launcher_runs_our_trials_too(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:

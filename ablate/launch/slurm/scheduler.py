@@ -168,12 +168,19 @@ def _info(row: Sequence[str], *, restarts: int) -> JobInfo:
         state=(state.split() or ["UNKNOWN"])[0],  # "CANCELLED by 0"
         reason=None if reason in ("", "None", "(null)") else reason,
         node=None if node in ("", "None assigned", "(null)") else node,
-        exit_code=exit_code or None,
+        exit_code=_code(exit_code),
         start=_seconds(start),
         end=_seconds(end),
         time_limit=_duration(limit),
         restarts=restarts,
     )
+
+
+def _code(text: str) -> str | None:
+    """`code:signal`; squeue writes the status of wait(2) instead."""
+    if text.isdigit():
+        return f"{int(text) >> 8}:{int(text) & 127}"
+    return text or None
 
 
 def _seconds(text: str) -> float | None:
