@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-__all__ = ["bands", "sparkline"]
+__all__ = ["Thinner", "bands", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _COLUMNS = ["arm", "step", "tokens", "mean", "low", "high", "seeds", "difference"]
@@ -34,57 +35,117 @@ def bands(
             without it.
         points: buckets at most.
     """
-    if metric not in curves or not len(curves):
-        return pd.DataFrame(columns=_COLUMNS)
-    value = curves[metric].to_numpy(dtype=float)
-    keep = np.isfinite(value)
-    if ids is not None:
-        keep &= curves["id"].isin(ids).to_numpy()
-    if not keep.any():
-        return pd.DataFrame(columns=_COLUMNS)
-    step = curves["step"].to_numpy()[keep].astype(np.int64)
-    value = value[keep]
-    tokens = curves["tokens"].to_numpy(dtype=float)[keep] if "tokens" in curves else None
-    trial = _codes(curves["id"])[0][keep]
-    arm, names = _codes(curves["arm"])
-    arm = arm[keep]
-    seed = curves["seed"].to_numpy()[keep] if "seed" in curves else np.zeros(len(arm), dtype=int)
-    bucket = _buckets(step, points)
-    key = trial * (int(bucket.max()) + 1) + bucket
-    # Rows of a trial lie together and in order, so groups are runs; else they are sorted.
-    start = np.flatnonzero(np.diff(key, prepend=key[0] - 1))
-    if len(start) != len(np.unique(key[start])):
-        order = np.argsort(key, kind="stable")
-        columns = (step, value, arm, seed, bucket, key)
-        step, value, arm, seed, bucket, key = (v[order] for v in columns)
-        tokens = tokens[order] if tokens is not None else None
-        start = np.flatnonzero(np.diff(key, prepend=key[0] - 1))
-    each = pd.DataFrame(
-        {
-            "arm": arm[start],
-            "seed": seed[start],
-            "bucket": bucket[start],
-            "step": np.maximum.reduceat(step, start),
-            "tokens": np.nan if tokens is None else np.fmax.reduceat(tokens, start),
-            "mean": np.add.reduceat(value, start) / np.diff(start, append=len(value)),
-            "low": np.minimum.reduceat(value, start),
-            "high": np.maximum.reduceat(value, start),
-        }
-    )
-    base = each[each["arm"] == (names.index(baseline) if baseline in names else -1)]
-    base = base.set_index(["bucket", "seed"])["mean"].groupby(level=[0, 1]).mean().rename("base")
-    each = each.join(base, on=["bucket", "seed"])
-    each["difference"] = each["mean"] - each["base"]
-    out = each.groupby(["arm", "bucket"], sort=True, as_index=False).agg(
-        step=("step", "max"),
-        tokens=("tokens", "max"),
-        mean=("mean", "mean"),
-        low=("low", "min"),
-        high=("high", "max"),
-        seeds=("mean", "size"),
-        difference=("difference", "mean"),
-    )
-    return out.assign(arm=[names[i] for i in out["arm"]])[_COLUMNS]
+    return Thinner(curves, ids=ids, baseline=baseline, points=points)(metric)
+
+
+class _Runs(NamedTuple):
+    """Where each trial's buckets begin."""
+
+    order: np.ndarray | None
+    """How the values are sorted first."""
+    start: np.ndarray
+    row: np.ndarray
+    """Of the curves, for each start."""
+    bucket: np.ndarray
+    step: np.ndarray
+    """The last of the bucket."""
+    tokens: np.ndarray | None
+
+
+class Thinner:
+    """`bands` of several metrics of the same curves: what they have in common is made once."""
+
+    def __init__(
+        self,
+        curves: pd.DataFrame,
+        *,
+        ids: Collection[str] | None = None,
+        baseline: str | None = None,
+        points: int = 300,
+    ) -> None:
+        self.curves, self.baseline, self.points = curves, baseline, points
+        if not len(curves):
+            return
+        self.step = curves["step"].to_numpy().astype(np.int64)
+        self.trial, names = _codes(curves["id"])
+        self.arm, self.names = _codes(curves["arm"])
+        self.counts = None
+        if ids is not None:
+            wanted = np.array([n in set(ids) for n in names] or [False])
+            self.counts = wanted[self.trial]
+        self._every: _Runs | None = None
+
+    def __call__(self, metric: str) -> pd.DataFrame:
+        if not len(self.curves) or metric not in self.curves:
+            return pd.DataFrame(columns=_COLUMNS)
+        value = self.curves[metric].to_numpy(dtype=float)
+        keep = np.isfinite(value)
+        if self.counts is not None:
+            keep &= self.counts
+        if not keep.any():
+            return pd.DataFrame(columns=_COLUMNS)
+        if not keep.all():
+            rows = np.flatnonzero(keep)
+            return self._collect(value[rows], self._runs(rows))
+        if self._every is None:
+            self._every = self._runs(np.arange(len(value)))
+        return self._collect(value, self._every)
+
+    def _runs(self, rows: np.ndarray) -> _Runs:
+        """Rows of a trial lie together and in order, so buckets are runs; else they are sorted."""
+        every = len(rows) == len(self.step)
+        step, trial = (self.step, self.trial) if every else (self.step[rows], self.trial[rows])
+        bucket = _buckets(step, self.points)
+        order, start = None, _begins(trial, bucket)
+        key = trial[start] * (int(bucket.max()) + 1) + bucket[start]
+        if len(key) != len(np.unique(key)):
+            order = np.argsort(trial * (int(bucket.max()) + 1) + bucket, kind="stable")
+            step, trial, bucket, rows = step[order], trial[order], bucket[order], rows[order]
+            start = _begins(trial, bucket)
+        tokens = None
+        if "tokens" in self.curves:
+            tokens = np.fmax.reduceat(self.curves["tokens"].to_numpy(dtype=float)[rows], start)
+        return _Runs(order, start, rows[start], bucket[start], np.maximum.reduceat(step, start),
+                     tokens)  # fmt: skip
+
+    def _collect(self, value: np.ndarray, runs: _Runs) -> pd.DataFrame:
+        """The trials' buckets, then the arms'."""
+        start = runs.start
+        value = value if runs.order is None else value[runs.order]
+        each = pd.DataFrame(
+            {
+                "arm": self.arm[runs.row],
+                "seed": self.curves["seed"].to_numpy()[runs.row] if "seed" in self.curves else 0,
+                "bucket": runs.bucket,
+                "step": runs.step,
+                "tokens": np.nan if runs.tokens is None else runs.tokens,
+                "mean": np.add.reduceat(value, start) / np.diff(start, append=len(value)),
+                "low": np.minimum.reduceat(value, start),
+                "high": np.maximum.reduceat(value, start),
+            }
+        )
+        names, baseline = self.names, self.baseline
+        base = each[each["arm"] == (names.index(baseline) if baseline in names else -1)]
+        base = (
+            base.set_index(["bucket", "seed"])["mean"].groupby(level=[0, 1]).mean().rename("base")
+        )
+        each = each.join(base, on=["bucket", "seed"])
+        each["difference"] = each["mean"] - each["base"]
+        out = each.groupby(["arm", "bucket"], sort=True, as_index=False).agg(
+            step=("step", "max"),
+            tokens=("tokens", "max"),
+            mean=("mean", "mean"),
+            low=("low", "min"),
+            high=("high", "max"),
+            seeds=("mean", "size"),
+            difference=("difference", "mean"),
+        )
+        return out.assign(arm=[names[i] for i in out["arm"]])[_COLUMNS]
+
+
+def _begins(trial: np.ndarray, bucket: np.ndarray) -> np.ndarray:
+    changed = (bucket[1:] != bucket[:-1]) | (trial[1:] != trial[:-1])
+    return np.flatnonzero(np.concatenate([[True], changed]))
 
 
 def _codes(column: pd.Series) -> tuple[np.ndarray, list[str]]:

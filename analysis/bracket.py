@@ -44,9 +44,14 @@ def choose_by_seed(
     rows = []
     for arm, group in trials.groupby("arm", sort=False):
         rates = sorted(group["lr"].dropna().unique())
-        for seed in sorted(group["seed"].unique()):
+        seeds = sorted(group["seed"].unique())
+        if len(rates) < 2:  # nothing to choose
+            only = float(rates[0]) if rates else float("nan")
+            rows += [(arm, seed, only) for seed in seeds]
+            continue
+        for seed in seeds:
             others = group[group["seed"] != seed]
-            source = others if len(rates) > 1 and len(others) else group
+            source = others if len(others) else group
             rows.append((arm, seed, _best(source, rates, metric, lower_is_better)))
     return pd.DataFrame(rows, columns=["arm", "seed", "lr"])
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ablate.rundir import StudyDir
-from ablate.rundir.names import ATTEMPTS, CONFIG, EVENTS, STATE, STITCHED, SUMMARY
+from ablate.rundir.names import ATTEMPTS, CONFIG, EVENTS, STATE, STITCHED, SUBMISSIONS, SUMMARY
 
 __all__ = ["LEAST_ROWS", "Cache", "cache_of"]
 
@@ -50,7 +50,7 @@ class Cache:
     def column(self, name: str) -> np.ndarray | None:
         """A column of all curves; private to the reader, who may change it."""
         try:
-            return np.load(self._file(name), mmap_mode="c", allow_pickle=False)
+            return np.asarray(np.load(self._file(name), mmap_mode="c", allow_pickle=False))
         except (OSError, ValueError):
             return None
 
@@ -92,6 +92,8 @@ def cache_of(study: StudyDir, ids: Iterable[str]) -> Cache | None:
         return None
     digest = hashlib.sha256(f"{_VERSION}".encode())
     digest.update(study.manifest_path.read_bytes())
+    handed_over = study.path / SUBMISSIONS
+    digest.update(",".join(sorted(p.name for p in handed_over.glob("*"))).encode())
     for id in ids:
         folder = f"{study.path}/trials/{id}/"
         for name in _FILES:

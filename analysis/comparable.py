@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import pandas as pd
 
 from ablate.analysis.frames import Frames
 from ablate.config.fingerprint import NESTED, TOP_LEVEL
@@ -20,6 +18,7 @@ _RECORDED = {
     "torch_version": (),
     "code_version": (),
     "commit": (),
+    "source": (),
 }
 """What the trials recorded about themselves, and the fields whose being under test excuses a
 difference."""
@@ -44,7 +43,11 @@ def check_comparable(frames: Frames, pairs: Iterable[tuple[str, str]]) -> None:
     arms = {a["name"]: a for a in frames.manifests.get(study, {}).get("arms", [])}
     bracket = ran.groupby("arm")["lr"].nunique().max() if len(ran) else 0
     ignored = _ARMS_OWN | ({"optim.lr"} if bracket >= 1 else set())
-    seen = {arm: _fields(frames, group, ignored) for arm, group in ran.groupby("arm", sort=False)}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    needed = ["study", "id", "arm", "status", "steps", *(c for c in _RECORDED if c in ran)]
+    for row in ran[needed].to_dict("records"):
+        rows.setdefault(row["arm"], []).append(row)
+    seen = {arm: _fields(frames, group, ignored) for arm, group in rows.items()}
     for arm, fields in seen.items():
         for name, values in fields.items():
             if len(values) > 1:
@@ -83,11 +86,13 @@ def _excused(name: str, declared: set[str]) -> bool:
     return any(d == r or d.startswith(r + ".") for d in declared for r in roots)
 
 
-def _fields(frames: Frames, trials: pd.DataFrame, ignored: set[str]) -> dict[str, dict[str, str]]:
+def _fields(
+    frames: Frames, trials: Sequence[Mapping[str, Any]], ignored: set[str]
+) -> dict[str, dict[str, str]]:
     """For each field its values (as text), and for each value a trial that has it."""
-    recorded = [c for c in _RECORDED if c in trials]
+    recorded = [c for c in _RECORDED if trials and c in trials[0]]
     fields: dict[str, dict[str, str]] = {}
-    for row in trials.to_dict("records"):
+    for row in trials:
         config = frames.configs.get((row["study"], row["id"]), {})
         for name, value in config.items():
             section, _, rest = name.partition(".")

@@ -210,7 +210,8 @@ def _bootstrap(
     arm: np.ndarray, seed: np.ndarray, value: np.ndarray, a: str, reference: str, rule: Rule
 ) -> dict[str, float]:
     """BCa interval of the mean difference over seeds that both have; the draws are the same at
-    every run.
+    every run. The level is expanded as Student's t asks for so few (Hesterberg 2015, 2.4): by
+    itself the bootstrap of a mean of ten covers 91 instead of 95 %.
     """
     mine = {s: v for s, v in zip(seed[arm == a], value[arm == a], strict=True) if np.isfinite(v)}
     other = {
@@ -224,11 +225,13 @@ def _bootstrap(
     d = np.array([mine[s] - other[s] for s in common])
     if np.ptp(d) == 0:
         return {"bootstrap_low": float(d[0]), "bootstrap_high": float(d[0])}
+    n = len(d)
+    wide = np.sqrt(n / (n - 1)) * stats.t.isf(rule.alpha / 2, n - 1)
     interval = stats.bootstrap(
         (d,),
         np.mean,
         n_resamples=9999,
-        confidence_level=1 - rule.alpha,
+        confidence_level=1 - 2 * stats.norm.sf(wide),
         rng=np.random.default_rng(0),
     ).confidence_interval
     return {"bootstrap_low": float(interval.low), "bootstrap_high": float(interval.high)}

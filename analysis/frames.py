@@ -36,6 +36,7 @@ _TRIAL_COLUMNS = [
     "fingerprint",
     "parameters",
     "flops_per_token",
+    "source",
 ]
 _THREADS = 4
 
@@ -154,9 +155,12 @@ def _index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Everything but the curves."""
     arms = {a["name"]: a for a in manifest.get("arms", [])}
     rows, configs, events = [], [], []
+    source = {t: s.source for s in study.submissions() for t in s.jobs_of_trials()}
     for entry in manifest.get("trials", []):
         trial = study.trial(entry["id"])
-        row = trial_row(study.name, trial, entry, arms.get(entry["arm"], {}))
+        row = {"source": source.get(entry["id"])} | trial_row(
+            study.name, trial, entry, arms.get(entry["arm"], {})
+        )
         rows.append(row)
         configs.append(read_config(trial))
         events.append(read_events(trial, ended=row["status"] in ENDED))
@@ -179,16 +183,14 @@ def _curves(
         if not missing:
             return index["lengths"], kept
     tables = _tables(study, index["rows"], missing)
-    lengths = [t.num_rows for t in tables]
-    read = _columns(tables)
+    lengths, read = [t.num_rows for t in tables], _columns(tables)
     if cache and sum(lengths) >= LEAST_ROWS:
         if "lengths" not in index:
             names = list(read) if wanted is None else _names(study, index["rows"])
             cache.write_index(index | {"lengths": lengths, "columns": names})
         cache.write_columns(read)
-    if wanted is None or not kept:
-        return lengths, read | kept
-    return lengths, {n: (kept | read)[n] for n in wanted if n in kept or n in read}
+    both = kept | read
+    return lengths, {n: both[n] for n in index.get("columns", read) if n in both}
 
 
 def _tables(

@@ -20,7 +20,7 @@ from ablate.analysis.rule import Rule, at_look, read_rule
 from ablate.errors import StudyError
 from ablate.rundir import ENDED
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["Judgement", "judge", "plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +69,13 @@ class Judgement:
             "smallest_effect": self.rule.smallest_effect,
             "alpha": self.rule.alpha,
             "correction": self.rule.correction,
-            "sigma": _plain(self.fit.sigma),
+            "sigma": plain(self.fit.sigma),
             "df": self.fit.df,
             "paired": self.fit.blocked,
             "exploratory": self.exploratory,
             "notes": self.notes,
             "counts": self.counts,
-            "arms": [{str(k): _plain(v) for k, v in row.items()} for row in rows],
+            "arms": [{str(k): plain(v) for k, v in row.items()} for row in rows],
         }
 
 
@@ -247,7 +247,8 @@ def _notes(
     return notes
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON has it: what is not finite is null."""
     if value is None or value is pd.NA:
         return None
     if isinstance(value, np.generic):

@@ -17,7 +17,15 @@ from ablate.analysis.judgement import Judgement
 if TYPE_CHECKING:
     from ablate.analysis.registry import Section
 
-__all__ = ["arms_table", "commands", "environment", "markdown", "trials_table", "verdict_columns"]
+__all__ = [
+    "arms_table",
+    "commands",
+    "environment",
+    "markdown",
+    "markdown_table",
+    "trials_table",
+    "verdict_columns",
+]
 
 
 def markdown(j: Judgement, made: Sequence[tuple[Section, pd.DataFrame]] = ()) -> str:
@@ -36,7 +44,7 @@ def markdown(j: Judgement, made: Sequence[tuple[Section, pd.DataFrame]] = ()) ->
         "",
         "## Verdicts",
         "",
-        _table(_named(display(j), verdict_columns(j))),
+        markdown_table(_named(display(j), verdict_columns(j))),
         "",
     ]
     notes = [f"- **{r['arm']}**: {r['note']}" for r in j.table.to_dict("records") if r["note"]]
@@ -46,9 +54,16 @@ def markdown(j: Judgement, made: Sequence[tuple[Section, pd.DataFrame]] = ()) ->
     for section, frame in made:
         text = cells(frame, section.columns, decimals(j))
         titles = {c: section.columns[c][0] for c in text}
-        lines += [f"## {section.title}", "", section.note, "", _table(_named(text, titles)), ""]
-    lines += ["## Arms", "", _table(arms_table(j)), ""]
-    lines += ["## Trials", "", _table(trials_table(j)), ""]
+        lines += [
+            f"## {section.title}",
+            "",
+            section.note,
+            "",
+            markdown_table(_named(text, titles)),
+            "",
+        ]
+    lines += ["## Arms", "", markdown_table(arms_table(j)), ""]
+    lines += ["## Trials", "", markdown_table(trials_table(j)), ""]
     lines += ["## Environment", "", *(f"- {k}: {v}" for k, v in environment(j).items()), ""]
     lines += ["## Reproduce", "", "```sh", *commands(j), "```", ""]
     return "\n".join(lines)
@@ -164,7 +179,8 @@ def _named(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     return frame[list(columns)].rename(columns=dict(columns))
 
 
-def _table(frame: pd.DataFrame) -> str:
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A frame of strings as a table."""
     cell = lambda v: str(v).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")  # noqa: E731
     head = "| " + " | ".join(map(cell, frame.columns)) + " |"
     rule = "|" + "|".join(" --- " for _ in frame.columns) + "|"

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.bands import bands
+from ablate.analysis.bands import Thinner
 from ablate.analysis.judgement import Judgement
+from ablate.analysis.tables.stability import events_of
+from ablate.spikes import Event
 
 __all__ = ["METRICS", "Material"]
 
@@ -31,9 +33,8 @@ class Material:
         """Thinned bands by metric: those with more than one point."""
         j = self.j
         wanted = dict.fromkeys((*METRICS, j.rule.metric))
-        made = {
-            m: bands(j.frames.curves, m, ids=self._finished, baseline=j.baseline) for m in wanted
-        }
+        thin = Thinner(j.frames.curves, ids=self._finished, baseline=j.baseline)
+        made = {m: thin(m) for m in wanted}
         return {m: c for m, c in made.items() if c["step"].nunique() > 1}
 
     @cached_property
@@ -60,6 +61,11 @@ class Material:
         kept[metric] = kept[metric].astype(float)
         kept["ok"] = (kept["status"] == "done") & np.isfinite(kept[metric])
         return kept
+
+    @cached_property
+    def events(self) -> dict[str, list[Event]]:
+        """Of each trial that counts; empty where nobody looked."""
+        return events_of(self.steps, self.j.frames.events)
 
     @property
     def effects(self) -> pd.DataFrame:

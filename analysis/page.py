@@ -13,7 +13,8 @@ from plotly.offline import get_plotlyjs
 
 from ablate.analysis.cells import TEXT, cells
 from ablate.analysis.display import decimals, display, explain, headline, si
-from ablate.analysis.figures import curve_figure, effects_figure, spike_marks
+from ablate.analysis.figures import curve_figure, spike_marks
+from ablate.analysis.forest import effects_figure
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.markdown import changes, commands, environment, trials_table, verdict_columns
 from ablate.analysis.material import Material

@@ -14,20 +14,31 @@ from ablate.analysis.markdown import markdown
 from ablate.analysis.material import Material
 from ablate.analysis.page import page
 from ablate.analysis.pictures import curves_picture, effects_picture, save
-from ablate.analysis.registry import Section, sections
+from ablate.analysis.registry import SECTIONS, Section, sections
 from ablate.rundir import write_atomic
 
 __all__ = ["publish"]
 
 
-def publish(j: Judgement, folder: Path, material: Material | None = None) -> Path:
+Made = list[tuple[Section, pd.DataFrame]]
+
+
+def publish(
+    j: Judgement, folder: Path, material: Material | None = None, made: Made | None = None
+) -> Path:
     """Writes index.html, report.md, and each table as .csv, .parquet and .tex; returns the page.
 
     What an earlier report wrote and this one has nothing to say about is removed.
+
+    Args:
+        j: the judgement.
+        folder: made where there is none.
+        material: of the judgement, if it is there already.
+        made: its sections, if they are there already.
     """
     folder.mkdir(parents=True, exist_ok=True)
     m = material or Material(j)
-    made = sections(m)
+    made = sections(m) if made is None else made
     for name, table in _tables(m, made).items():
         write_atomic(folder / f"{name}.csv", table.to_csv(index=False))
         table.to_parquet(folder / f"{name}.parquet", index=False)
@@ -43,7 +54,7 @@ def publish(j: Judgement, folder: Path, material: Material | None = None) -> Pat
     return folder / "index.html"
 
 
-def _tables(m: Material, made: list[tuple[Section, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+def _tables(m: Material, made: Made) -> dict[str, pd.DataFrame]:
     curves = [c.assign(metric=name) for name, c in m.curves.items()]
     return {
         "effects": m.j.table,
@@ -54,8 +65,6 @@ def _tables(m: Material, made: list[tuple[Section, pd.DataFrame]]) -> dict[str, 
 
 
 def _remove_stale(folder: Path, names: set[str]) -> None:
-    from ablate.analysis.registry import SECTIONS
-
     for section in SECTIONS:
         if section.name not in names:
             for suffix in ("csv", "parquet", "tex"):

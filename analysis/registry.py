@@ -1,7 +1,7 @@
 """Every table and plot of the report besides the verdicts: one line each.
 
-To add one: a pure function frame -> frame in `tables/` (and a plot in `plots/`), a function here
-that hands it its part of the material, and a `Section` in SECTIONS.
+To add one: a pure function frame -> frame in `tables/` (and a plot in `plots/`), a function in
+`parts` that hands it its part of the material, and a `Section` here.
 """
 
 from __future__ import annotations
@@ -10,26 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ablate.analysis import plots
+from ablate.analysis import parts, plots
 from ablate.analysis.material import Material
-from ablate.analysis.tables.attribution import attribution
-from ablate.analysis.tables.costs import costs, pareto
-from ablate.analysis.tables.equivalents import equivalents
-from ablate.analysis.tables.factorial import factor_effects
-from ablate.analysis.tables.learning_rates import sensitivity, u_curves
-from ablate.analysis.tables.scaling import fit_scaling, gaps, scaling_points
-from ablate.analysis.tables.shared import residuals
-from ablate.analysis.tables.stability import stability
-from ablate.analysis.tables.tail import tail_noise
 
-__all__ = ["FACTORIALS", "SECTIONS", "Section", "sections"]
-
-FACTORIALS = ("factorial", "fractional", "grid", "random")
-GROWING = ("size", "scale", "tokens", "steps", "budget", "depth", "width")
-"""Factors that a scaling law is fitted over."""
+__all__ = ["SECTIONS", "Section", "sections"]
 
 Plot = Callable[[pd.DataFrame, Material], dict[str, Any] | None]
 
@@ -46,85 +32,13 @@ class Section:
     terminal: bool = False
 
 
-def _equivalents(m: Material) -> pd.DataFrame:
-    curve = m.curves.get(m.j.rule.metric)
-    if curve is None:
-        return pd.DataFrame()
-    return equivalents(m.effects, curve, lower_is_better=m.j.rule.lower_is_better)
-
-
-def _u_curves(m: Material) -> pd.DataFrame:
-    made = u_curves(m.ended, m.j.rule.metric)
-    return made[made.groupby("arm")["lr"].transform("nunique") > 1]
-
-
-def _sensitivity(m: Material) -> pd.DataFrame:
-    metric = m.j.rule.metric
-    return sensitivity(m.ended, metric, cap=_at_start(m), lower_is_better=m.j.rule.lower_is_better)
-
-
-def _at_start(m: Material) -> float | None:
-    """The metric at initialisation, by the first training loss; None where that says nothing."""
-    metric, curves, loss = m.j.rule.metric, m.j.frames.curves, m.ended.get("val/loss")
-    if "train/loss" not in curves or loss is None or not metric.startswith("val/"):
-        return None
-    first = curves.loc[curves["step"] <= 1, "train/loss"].to_numpy(dtype=float)
-    ratio = float((m.ended[metric] / loss).median())  # bits per byte and nats per token
-    known = metric in ("val/loss", "val/bpb") and np.isfinite(first).any() and np.isfinite(ratio)
-    return float(np.nanmean(first)) * ratio if known else None
-
-
-def _factors(m: Material) -> pd.DataFrame:
-    if m.design not in FACTORIALS or m.j.baseline is None:
-        return pd.DataFrame()
-    return factor_effects(m.j.values, m.levels, m.j.baseline, alpha=m.j.rule.alpha)
-
-
-def _attribution(m: Material) -> pd.DataFrame:
-    if m.info.get("kind") != "ladder" or not m.info.get("orders"):
-        return pd.DataFrame()
-    orders = m.info["orders"]
-    steps = m.info.get("steps") or [order[1:] for order in orders]
-    return attribution(m.j.fit, orders, steps, alpha=m.j.rule.alpha)
-
-
-def _costs(m: Material) -> pd.DataFrame:
-    return costs(m.effects, m.trials, m.j.baseline)
-
-
-def _pareto(m: Material) -> pd.DataFrame:
-    return pareto(_costs(m), lower_is_better=m.j.rule.lower_is_better)
-
-
-def _scaling(m: Material) -> pd.DataFrame:
-    factor = next((f for f in m.j.manifest.get("factors") or {} if f in GROWING), None)
-    if factor is None or m.j.rule.metric not in m.trials:
-        return pd.DataFrame()
-    done = m.trials[m.trials["status"] == "done"]
-    points, over = scaling_points(done, m.j.rule.metric, m.levels, factor)
-    table, fit = fit_scaling(points)
-    if fit is None:
-        return table
-    own = points.loc[points["arm"] == m.j.baseline, "variant"]
-    reference = own.iloc[0] if len(own) else fit.variants[0]
-    far = float(points["x"].max()) * 10
-    gap = gaps(fit, reference, [far], alpha=m.j.rule.alpha).set_index("variant")
-    return table.assign(
-        over=over,
-        far=far,
-        gap=table["variant"].map(gap["gap"]),
-        gap_low=table["variant"].map(gap["low"]),
-        gap_high=table["variant"].map(gap["high"]),
-    )
-
-
 SECTIONS = (
     Section(
         name="factor_effects",
         title="Main effects and interactions",
         note="Least squares with the seed as a block; intervals are each effect's own, p is Holm's "
         "over all rows. An interaction is by how much one effect changes when the other is on.",
-        make=_factors,
+        make=parts.factors,
         columns={
             "term": ("term", "s"),
             "effect": ("effect", "+m"),
@@ -141,7 +55,7 @@ SECTIONS = (
         title="What each step contributed",
         note="Shapley values over the orders that were run: the shares sum to the total gain. The "
         "error holds the trials' noise and, where orders were drawn, that of the draw.",
-        make=_attribution,
+        make=parts.attribution,
         columns={
             "step": ("step", "s"),
             "gain": ("change", "+m"),
@@ -162,7 +76,7 @@ SECTIONS = (
         "curve an advantage is understated and a disadvantage overstated; beyond the curve's end "
         "it is extrapolated by at most half the budget, or nothing is said. Ratios above 1: the "
         "arm reaches its loss with less than the reference would need.",
-        make=_equivalents,
+        make=parts.equivalents,
         columns={
             "arm": ("arm", "s"),
             "steps": ("equal to steps", "i"),
@@ -170,6 +84,7 @@ SECTIONS = (
             "steps_high": ("to", "i"),
             "gained": ("gained", "+%"),
             "reading": ("reading", "s"),
+            "metric": ("of", "s"),
             "flops_ratio": ("FLOPs", "x"),
             "time_ratio": ("time", "x"),
         },
@@ -180,7 +95,7 @@ SECTIONS = (
         title="Sensitivity to the learning rate",
         note="Expected excess over an arm's own best value, over the range of rates that all arms "
         "tried (arXiv 2309.14322); diverged trials stand at the value at initialisation.",
-        make=_sensitivity,
+        make=parts.sensitivity,
         columns={
             "arm": ("arm", "s"),
             "sensitivity": ("sensitivity", "m"),
@@ -197,7 +112,7 @@ SECTIONS = (
         title="U-curves",
         note="Mean over seeds of the final value at each learning rate; bars from least to most. "
         "A cross: every seed diverged.",
-        make=_u_curves,
+        make=parts.u_curves,
         columns={
             "arm": ("arm", "s"),
             "lr": ("lr", "g"),
@@ -215,7 +130,7 @@ SECTIONS = (
         note="Spikes are alarms a trial, with their cause where trials of one seed saw the same "
         "batches. Spike scores are OLMo 2's, in per cent of steps (none under 1,000 steps); damage "
         "is nats x steps per 1,000 steps above the level before.",
-        make=lambda m: stability(m.trials, m.steps, m.j.frames.events),
+        make=parts.stability,
         columns={
             "arm": ("arm", "s"),
             "trials": ("trials", "d"),
@@ -234,7 +149,7 @@ SECTIONS = (
         title="Data or arm",
         note="Steps of one seed see the same batch in every arm. What all arms show is the data; "
         "what one shows alone is its own.",
-        make=lambda m: residuals(m.steps, m.trials),
+        make=parts.residuals,
         columns={
             "arm": ("arm", "s"),
             "residual_sd": ("noise of a step", "g"),
@@ -249,7 +164,7 @@ SECTIONS = (
         title="Noise of the last validations",
         note="Spread of an arm's last validations around their trend: a lower bound of the spread "
         "between seeds, which costs no second seed.",
-        make=lambda m: tail_noise(m.steps, m.j.rule.metric),
+        make=parts.tail_noise,
         columns={
             "arm": ("arm", "s"),
             "tail_sd": ("sd of last", "g"),
@@ -262,7 +177,7 @@ SECTIONS = (
         name="costs",
         title="What the arms cost",
         note="Medians over the trials that count.",
-        make=_costs,
+        make=parts.costs,
         columns={
             "arm": ("arm", "s"),
             "parameters": ("parameters", "si"),
@@ -280,7 +195,7 @@ SECTIONS = (
         title="Worth its cost",
         note="On the front, no other arm is at least as good and as cheap. It compares means, and "
         "knows nothing of their noise.",
-        make=_pareto,
+        make=parts.pareto,
         columns={
             "arm": ("arm", "s"),
             "cost": ("over", "s"),
@@ -295,7 +210,7 @@ SECTIONS = (
         title="Scaling",
         note="L = E + A x^-b, one floor E for all; the gap to the baseline's variant is the fit's, "
         "at ten times the largest that was run. The interval holds if the form does.",
-        make=_scaling,
+        make=parts.scaling,
         columns={
             "variant": ("variant", "s"),
             "over": ("over", "s"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,20 +95,24 @@ def at_look(
     spending = (manifest.get("decide") or {}).get("spending") or {}
     looks = [int(n) for n in spending.get("looks") or []]
     levels = spending.get("alpha_at_look") or []
-    grown = int(manifest.get("revision", 1)) > 1 and bool(manifest.get("decide"))
-    entries = manifest.get("history", [])[1:]
+    history = [dict(h) for h in manifest.get("history", [])]
+    reasons = _code_changes(history, manifest.get("code") or {})
+    # The newest revision says what the plan made of it; older manifests leave it to be seen.
+    recorded = "exploratory" in history[-1] if history else False
+    if recorded and history[-1]["exploratory"]:
+        reasons.append(str(history[-1]["exploratory"]))
+    elif not looks and not recorded and int(manifest.get("revision", 1)) > 1:
+        what = "; ".join(filter(None, (str(h.get("what", "")) for h in history[1:])))
+        said = what or "see its history"
+        if manifest.get("decide"):
+            reasons.append(
+                f"the study was changed after its launch, and no looks were declared: {said}"
+            )
     if not looks:
-        what = [str(h.get("what", "")) for h in entries]
-        said = "; ".join(filter(None, what)) or "see its history"
-        reason = f"the study was changed after its launch, and no looks were declared: {said}"
-        return rule, [reason] if grown else [], []
+        return rule, reasons, []
     if seeds not in looks or len(levels) != len(looks):
         planned = ", ".join(map(str, looks))
-        return rule, [f"an unplanned look at {seeds} seeds (declared: {planned})"], []
-    unplanned = sorted({int(n) for h in entries for n in h.get("looks", []) if n not in looks})
-    reasons = []
-    if unplanned:
-        reasons.append(f"it was looked at with {', '.join(map(str, unplanned))} seeds, undeclared")
+        return rule, [*reasons, f"an unplanned look at {seeds} seeds (declared: {planned})"], []
     number, level = looks.index(seeds), float(levels[looks.index(seeds)])
     name = str(spending.get("rule", "obrien_fleming")).replace("obrien_fleming", "O'Brien-Fleming")
     look = (
@@ -115,6 +120,20 @@ def at_look(
         f"leaves it a level of {level:.3g} of the declared {rule.alpha:g}."
     )
     return dataclasses.replace(rule, alpha=max(level, 1e-12), look=look), reasons, [look]
+
+
+def _code_changes(history: list[dict[str, Any]], first: Mapping[str, Any]) -> list[str]:
+    """Revisions that were launched with other code than the one before."""
+    known = [
+        (h.get("revision", i + 1), str((h.get("code") or ({} if i else first)).get("commit") or ""))
+        for i, h in enumerate(history)
+    ]
+    known = [(r, c) for r, c in known if c]
+    return [
+        f"the code changed between its revisions ({a[:9]} to {b[:9]} at revision {r})"
+        for (_, a), (r, b) in itertools.pairwise(known)
+        if a != b
+    ]
 
 
 def _hash(decide: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from ablate.errors import AblateError
 from ablate.rundir import find_study
 
 if TYPE_CHECKING:
+    from ablate.analysis.judgement import Judgement
     from ablate.rundir import StudyDir
 
 __all__ = ["main"]
@@ -24,6 +25,7 @@ EXAMPLES = """\
   ablate report hello
   ablate report runs/hello --json
   ablate report hello --metric val/loss
+  ablate report hello hello-2           each, and side by side
 """
 
 
@@ -41,13 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             "ablate report: no study was named. `ablate list` shows the studies on disk."
         )
     studies = [find_study(name, runs_dir) for name in names]
-    objects = [_report(study, options, alone=len(studies) == 1) for study in studies]
+    judged = [_report(study, options, alone=len(studies) == 1) for study in studies]
+    objects = [j.to_json() for j in judged]
+    if len(judged) == 1:
+        printed = objects[0]
+    else:
+        printed = {"studies": objects, "comparison": _compare(judged, studies[0], options)}
     if options.json:
-        print(json.dumps(objects[0] if len(objects) == 1 else {"studies": objects}, indent=2))
+        print(json.dumps(printed, indent=2))
     return 0
 
 
-def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dict[str, Any]:
+def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> Judgement:
     # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
     from ablate.analysis.frames import load
     from ablate.analysis.judgement import judge
@@ -64,11 +71,29 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> dic
     if options.out is not None and not alone:
         folder /= study.name
     material = Material(j)
+    made = sections(material)
     if not options.json:
-        show(j, made=sections(material))
-    page = publish(j, folder, material)
+        show(j, made=made)
+    page = publish(j, folder, material, made)
     print(f"Report: {page}", file=sys.stderr if options.json else sys.stdout)
-    return j.to_json()
+    return j
+
+
+def _compare(
+    judged: list[Judgement], first: StudyDir, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Prints and writes how the studies compare; the files lie with the first, or in --out."""
+    from rich.console import Console
+
+    from ablate.analysis.comparison import compare, show_comparison, to_json, write_comparison
+
+    table, notes = compare(judged)
+    if not options.json:
+        show_comparison(table, notes, judged, Console(highlight=False))
+    folder = first.report_path if options.out is None else Path(options.out)
+    where = write_comparison(table, notes, judged, folder)
+    print(f"Comparison: {where}", file=sys.stderr if options.json else sys.stdout)
+    return to_json(table)
 
 
 def _parser() -> Parser:

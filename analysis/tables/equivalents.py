@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-__all__ = ["COLUMNS", "equivalents"]
+__all__ = ["COLUMNS", "FEWEST", "equivalents"]
 
 COLUMNS = [
     "arm", "reference", "difference", "steps", "steps_low", "steps_high", "gained", "reading",
@@ -19,7 +19,7 @@ COLUMNS = [
 ]  # fmt: skip
 _FURTHEST = 1.5
 """Times the budget."""
-_FEWEST = 4
+FEWEST = 4
 """Points of a curve that can be read off."""
 
 
@@ -52,7 +52,7 @@ def equivalents(
         out = dict.fromkeys(COLUMNS, np.nan) | given
         rows.append(out)
         base = curves.get(reference)
-        if base is None or len(base) < _FEWEST or not np.isfinite(row["difference"]):
+        if base is None or len(base) < FEWEST or not np.isfinite(row["difference"]):
             continue
         read = _Reader(base["step"].to_numpy(float), sign * base["mean"].to_numpy(float))
         out["steps"], out["reading"] = read(sign * row["difference"])

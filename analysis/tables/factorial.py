@@ -14,7 +14,8 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 from statsmodels.regression.linear_model import OLS
-from statsmodels.stats.multitest import multipletests
+
+from ablate.analysis.multiplicity import adjust
 
 __all__ = ["COLUMNS", "factor_effects", "interaction_means"]
 
@@ -68,6 +69,7 @@ def factor_effects(
         return pd.DataFrame(columns=COLUMNS)
     k = block.shape[1]
     interval = result.conf_int(alpha)[k:]
+    t, df = np.nan_to_num(np.asarray(result.tvalues)[k:]), int(result.df_resid)
     p = np.nan_to_num(np.asarray(result.pvalues)[k:], nan=1.0)
     return pd.DataFrame(
         {
@@ -76,9 +78,9 @@ def factor_effects(
             "effect": np.asarray(result.params)[k:],
             "low": interval[:, 0],
             "high": interval[:, 1],
-            "t": np.asarray(result.tvalues)[k:],
+            "t": t,
             "p": p,
-            "p_holm": multipletests(p, method="holm")[1],
+            "p_holm": adjust(t, np.eye(len(t)), df, alpha=alpha, correction="holm")[1],
             "aliases": [", ".join(aliases.get(n, [])) for n in names],
         },
         columns=COLUMNS,

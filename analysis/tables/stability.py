@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -19,18 +19,21 @@ COLUMNS = [
     "spike_score", "grad_score", "damage", "attention_logit_max",
 ]  # fmt: skip
 _FIELDS = {f.name: f for f in dataclasses.fields(Event)}
-_DETECT_UP_TO = 100_000
-"""Rows of all curves together; longer records are searched while they are trained, or by `ablate
-spikes`."""
+_WINDOW, _SIGMAS = 1000, 7.0
+_SEARCH_UP_TO = 200_000
+"""Rows of all curves together; longer ones are searched while they are trained, and compared by
+`ablate spikes`."""
 
 
-def stability(trials: pd.DataFrame, curves: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+def stability(
+    trials: pd.DataFrame, curves: pd.DataFrame, found: Mapping[str, list[Event]]
+) -> pd.DataFrame:
     """One row an arm.
 
     Args:
         trials: those that count, of `Frames`.
         curves: their curves, with train/loss.
-        events: of `Frames`; where there are none, a small study is searched here.
+        found: of `events_of`.
 
     Returns:
         `rate` is the share of trials that diverged, with its exact 95 % interval; `spikes` alarms a
@@ -38,15 +41,14 @@ def stability(trials: pd.DataFrame, curves: pd.DataFrame, events: pd.DataFrame) 
         `grad_score` OLMo 2's scores (per cent; not a number under 1,000 steps); `damage` nats x
         steps per 1,000 steps; `attention_logit_max` the largest of any trial.
     """
-    found = events_of(curves, events)
-    scored: dict[str, dict[str, float]] = {}
-    for id, rows in curve_slices(curves):
-        loss = curves["train/loss"].to_numpy()[rows] if "train/loss" in curves else []
-        if not len(loss):
-            continue
-        norms = curves["train/grad_norm"].to_numpy()[rows] if "train/grad_norm" in curves else None
-        made = score(curves["step"].to_numpy()[rows], loss, found.get(id, []), norms)
-        scored[id] = {k: np.nan if v is None else float(v) for k, v in made.items()}
+    places = dict(curve_slices(curves))
+    loss = spike_scores(curves, places, "train/loss")
+    norm = spike_scores(curves, places, "train/grad_norm")
+    damage = {}
+    for id, events_ in found.items():
+        if id in places:
+            ends = curves["step"].to_numpy()[places[id]][[0, -1]]
+            damage[id] = float(score(ends, [0.0, 0.0], events_)["damage"] or 0.0)
     known = bool(found)
     logit = _largest_logit(trials, curves)
     out = []
@@ -54,7 +56,7 @@ def stability(trials: pd.DataFrame, curves: pd.DataFrame, events: pd.DataFrame) 
         n, diverged = len(group), int((group["status"] == "diverged").sum())
         low, high = proportion_confint(diverged, n, method="beta") if n else (np.nan, np.nan)
         own = [e for i in group["id"] for e in found.get(i, []) if e.is_alert]
-        mean = lambda key, ids=group["id"]: _mean([scored[i][key] for i in ids if i in scored])  # noqa: E731
+        mean = lambda of, ids=group["id"]: _mean([of[i] for i in ids if i in of])  # noqa: E731
         causes = [e.cause for e in own]
         out.append(
             {
@@ -67,47 +69,67 @@ def stability(trials: pd.DataFrame, curves: pd.DataFrame, events: pd.DataFrame) 
                 "spikes": len(own) / n if known else np.nan,
                 "data": causes.count("data") / n if known else np.nan,
                 "own": causes.count("arm") / n if known else np.nan,
-                "spike_score": mean("olmo2_score"),
-                "grad_score": mean("olmo2_score_grad_norm"),
-                "damage": mean("damage") if known else np.nan,
+                "spike_score": mean(loss),
+                "grad_score": mean(norm),
+                "damage": mean(damage) if known else np.nan,
                 "attention_logit_max": logit.get(arm, np.nan),
             }
         )
     return pd.DataFrame(out, columns=COLUMNS)
 
 
-def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Event]]:
-    """Events by trial, as recorded; searched for here where nothing was recorded and it is quick.
+def spike_scores(
+    curves: pd.DataFrame, places: Mapping[str, slice], column: str
+) -> dict[str, float]:
+    """OLMo 2's score of each trial: per cent of values at least 7 standard deviations from the mean
+    of the 1,000 before (`ablate.spikes.references`; here of all trials at once).
+    """
+    if column not in curves or not len(curves):
+        return {}
+    value = curves[column].astype(float)
+    window = value.rolling(_WINDOW, min_periods=_WINDOW)
+    mean = window.mean().shift().to_numpy()
+    std = window.std(ddof=0).shift().to_numpy()
+    x = value.to_numpy()
+    with np.errstate(invalid="ignore"):
+        flagged = (np.abs(x - mean) >= _SIGMAS * std) & (std > 0)
+    out = {}
+    for id, rows in places.items():
+        own = np.isfinite(x[rows]).sum()
+        if own > _WINDOW:  # the windows of its first rows reach into another trial
+            inside = slice(rows.start + _WINDOW, rows.stop)
+            out[id] = 100.0 * float(flagged[inside].sum()) / float(own)
+    return out
 
-    Empty where nobody looked: that is not the same as no spikes.
+
+def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Event]]:
+    """Events by trial, as recorded, each with its cause; empty where nobody looked, which is not
+    the same as no spikes.
+
+    In a study of moderate length what was not recorded is searched for, and trials of one seed,
+    which saw the same batches, are compared: what every arm shows is the data's.
     """
     kinds = (*ALERTS, "blip")
-    if len(events) and "kind" in events and events["kind"].isin(kinds).any():
-        rows = events[events["kind"].isin(kinds)]
-        found: dict[str, list[Event]] = {str(i): [] for i in events["id"].unique()}
-        for row in rows.to_dict("records"):
+    found: dict[str, list[Event]] = {}
+    if len(events) and "kind" in events:
+        for row in events[events["kind"].isin(kinds)].to_dict("records"):
             found.setdefault(row["id"], []).append(_event(row))
-        return _caused({i: latest(e) for i, e in found.items()}, curves)
-    if "train/loss" not in curves or not 0 < len(curves) <= _DETECT_UP_TO:
-        return {}
-    step, loss = curves["step"].to_numpy(), curves["train/loss"].to_numpy(dtype=float)
-    found = {i: detect(step[rows], loss[rows]) for i, rows in curve_slices(curves)}
-    return _caused(found, curves)
-
-
-def _caused(found: dict[str, list[Event]], curves: pd.DataFrame) -> dict[str, list[Event]]:
-    """With data or arm as the cause, where trials of one seed saw the same batches."""
-    if not {"train/loss", "seed"} <= set(curves) or not 0 < len(curves) <= _DETECT_UP_TO:
+        found = {i: latest(e) for i, e in found.items()}
+    if "train/loss" not in curves or not 0 < len(curves) <= _SEARCH_UP_TO:
         return found
     step, loss = curves["step"].to_numpy(), curves["train/loss"].to_numpy(dtype=float)
-    groups: dict[object, dict[str, slice]] = {}
-    for id, rows in curve_slices(curves):
-        groups.setdefault(curves["seed"].iloc[rows.start], {})[id] = rows
+    seeds = curves["seed"].to_numpy() if "seed" in curves else np.zeros(len(curves), dtype=int)
+    places = dict(curve_slices(curves))
+    known = found or {i: detect(step[rows], loss[rows]) for i, rows in places.items()}
+    known = {i: known.get(i, []) for i in places}
+    groups: dict[int, dict[str, slice]] = {}
+    for id, rows in places.items():
+        groups.setdefault(int(seeds[rows.start]), {})[id] = rows
     for group in groups.values():
-        runs = {id: (step[rows], loss[rows]) for id, rows in group.items()}
-        if len(runs) > 1:
-            found |= compare(runs, {id: found.get(id, []) for id in runs}).events
-    return found
+        if len(group) >= 2:
+            runs = {i: (step[r], loss[r]) for i, r in group.items()}
+            known |= compare(runs, {i: known[i] for i in group}).events
+    return known
 
 
 def curve_slices(curves: pd.DataFrame, ids: Collection[str] | None = None) -> Iterator:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ablate.analysis.tables.stability import curve_slices
+
 __all__ = ["tail_noise"]
 
 
@@ -29,21 +31,20 @@ def tail_noise(
     value = curves[metric].to_numpy(dtype=float)
     step = curves["step"].to_numpy()
     late = np.isfinite(value) & (step > step.max(initial=0) * (1 - within))
-    rows = []
+    found: dict[str, list[tuple[float, float, int]]] = {}
     kept = curves.loc[late, ["id", "arm", "step"]].assign(value=value[late])
-    for arm, group in kept.groupby("arm", sort=False, observed=True):
-        spreads, finals, counts = [], [], []
-        for _, trial in group.groupby("id", sort=False, observed=True):
-            y, x = trial["value"].to_numpy()[-last:], trial["step"].to_numpy(float)[-last:]
-            if len(y) < 3:
-                continue
-            rest = y - np.polyval(np.polyfit(x - x.mean(), y, 1), x - x.mean())
-            spreads.append(float(rest @ rest / (len(y) - 2)))
-            finals.append(float(y[-1]))
-            counts.append(len(y))
-        if spreads:
-            between = float(np.std(finals, ddof=1)) if len(finals) > 1 else np.nan
-            rows.append(
-                (str(arm), float(np.sqrt(np.mean(spreads))), between, min(counts), len(finals))
-            )
+    for _, rows_ in curve_slices(kept):
+        y = kept["value"].to_numpy()[rows_][-last:]
+        x = kept["step"].to_numpy(float)[rows_][-last:]
+        if len(y) >= 3:
+            x = x - x.mean()
+            rest = y - y.mean() - x * float(x @ y) / float(x @ x)
+            arm = str(kept["arm"].iloc[rows_.start])
+            spread = float(rest @ rest / (len(y) - 2))
+            found.setdefault(arm, []).append((spread, float(y[-1]), len(y)))
+    rows = []
+    for arm, trials in found.items():
+        spreads, finals, counts = zip(*trials, strict=True)
+        between = float(np.std(finals, ddof=1)) if len(finals) > 1 else np.nan
+        rows.append((arm, float(np.sqrt(np.mean(spreads))), between, min(counts), len(finals)))
     return pd.DataFrame(rows, columns=columns)

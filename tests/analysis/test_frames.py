@@ -10,6 +10,7 @@ import studies
 
 from ablate.analysis import judge, load, load_csv
 from ablate.analysis.bands import bands
+from ablate.analysis.frames import flatten
 from ablate.errors import DataError, StudyError
 from ablate.rundir import State, StudyDir
 
@@ -153,3 +154,47 @@ def test_unequal_lengths_from_elsewhere_are_refused(tmp_path: Path) -> None:
     pd.DataFrame(rows, columns=["arm", "seed", "step", "val/bpb"]).to_csv(path, index=False)
     with pytest.raises(StudyError, match=r"^steps: "):
         judge(load_csv(path))
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyDir:
+    """A study that is large enough for a cache."""
+    monkeypatch.setattr("ablate.analysis.frames.LEAST_ROWS", 100)
+    monkeypatch.setattr("ablate.analysis.cached._LEAST_TRIALS", 4)
+    values = studies.values({"base": 0, "rope": 0.1}, range(2))
+    return studies.write_study(tmp_path / "s", values, parquet=True)
+
+
+def test_a_cached_study_is_the_same_study(large: StudyDir) -> None:
+    some = load(large.path, columns=["train/loss"])
+    first = load(large.path)
+    assert list((large.path / ".cache").iterdir())
+    again, some_again = load(large.path), load(large.path, columns=["train/loss"])
+    for one, other in ((first, again), (some, some_again)):
+        pd.testing.assert_frame_equal(one.curves, other.curves)
+        pd.testing.assert_frame_equal(one.trials, other.trials)
+        pd.testing.assert_frame_equal(one.events, other.events)
+        assert one.configs == other.configs
+    again.curves["train/loss"] = 0.0  # the reader's own
+    assert (load(large.path).curves["train/loss"] > 0).all()
+
+
+def test_nothing_stale_comes_out_of_the_cache(large: StudyDir) -> None:
+    before = load(large.path)
+    trial = large.trials()[1]
+    curve = pd.read_parquet(trial.metrics_path).assign(**{"train/loss": 7.0})
+    curve.to_parquet(trial.metrics_path)
+    after = load(large.path).curves
+    assert (after.loc[after["id"] == trial.id, "train/loss"] == 7.0).all()
+    assert len(after) == len(before.curves)
+    assert len(list((large.path / ".cache").iterdir())) == 1
+    # A new attempt is a new state, whatever the files of the old one say.
+    trial.acquire(again=("done",))
+    assert load(large.path).trials.set_index("id").loc[trial.id, "status"] == "running"
+
+
+def test_sections_that_trials_share_are_parsed_once_and_the_same(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", studies.values({"base": 0, "rope": 0.1}))
+    frames = load(study.path)
+    for trial in study.trials():
+        assert frames.configs["s", trial.id] == flatten(trial.config())

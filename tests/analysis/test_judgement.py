@@ -244,6 +244,19 @@ def test_a_declared_look_is_confirmatory_at_its_own_level_and_any_other_is_not(
     assert judge(load(first.path)).rule.alpha == 0.001
 
 
+def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:
+    said = {"what": "new arms", "exploratory": "the family of comparisons grew"}
+    grown = {"revision": 2, "history": [{"exploratory": None}, said]}
+    study = studies.write_study(tmp_path / "a", VALUES, manifest_extra=grown)
+    assert judge(load(study.path)).exploratory == ["the family of comparisons grew"]
+    code = [{"code": {"commit": "abc"}}, {"what": "", "code": {"commit": "def"}}]
+    history = [entry | {"exploratory": None} for entry in code]
+    study = studies.write_study(
+        tmp_path / "b", VALUES, manifest_extra={"revision": 2, "history": history}
+    )
+    assert "abc to def" in judge(load(study.path)).exploratory[0]
+
+
 def test_the_margin_of_equivalence_may_be_wider_than_the_smallest_effect(tmp_path: Path) -> None:
     values = studies.values({"base": 0, "x": 0.006}, range(6), sd=0.001)
     narrow = studies.write_study(tmp_path / "a", values, decide=studies.DECIDE)

@@ -135,12 +135,19 @@ def test_it_never_imports_torch_or_hydra(
 
 @pytest.mark.usefixtures("no_pictures")
 def test_several_studies_are_reported_each(study: StudyDir, capsys: pytest.CaptureFixture) -> None:
-    other = studies.write_study(study.path.parent / "other", studies.values({"base": 0, "x": 0.1}))
+    truth = studies.values({"base": 0, "rope": -0.031}, rng=5)
+    other = studies.write_study(study.path.parent / "other", truth)
     out = study.path.parent / "out"
     assert main([str(study.path), str(other.path), "--json", "--out", str(out)]) == 0
-    objects = json.loads(capsys.readouterr().out)["studies"]
-    assert [o["study"] for o in objects] == ["hello", "other"]
+    printed = json.loads(capsys.readouterr().out)
+    assert [o["study"] for o in printed["studies"]] == ["hello", "other"]
     assert (out / "other" / "index.html").exists()
+    # Side by side stands what both changed, and nothing else.
+    rows = printed["comparison"]
+    assert [(r["study"], r["arm"]) for r in rows] == [("hello", "rope"), ("other", "rope")]
+    low, high = sorted(r["difference"] for r in rows)
+    assert low <= rows[0]["pooled"] <= high
+    assert (out / "comparison.md").read_text().count("model.rope: false → true") == 2
 
 
 def test_refusals_are_errors_with_a_remedy(study: StudyDir, tmp_path: Path) -> None:

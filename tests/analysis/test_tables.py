@@ -18,9 +18,15 @@ from ablate.analysis.tables.factorial import factor_effects
 from ablate.analysis.tables.learning_rates import sensitivity, u_curves
 from ablate.analysis.tables.scaling import fit_scaling, gaps
 from ablate.analysis.tables.shared import residuals
-from ablate.analysis.tables.stability import stability
+from ablate.analysis.tables.stability import (
+    curve_slices,
+    events_of,
+    spike_scores,
+    stability,
+)
 from ablate.analysis.tables.studies import compare_studies
 from ablate.analysis.tables.tail import tail_noise
+from ablate.spikes.references import olmo2_score
 
 
 def two_level(k: int, seeds: int, rng: np.random.Generator, sd: float = 0.01) -> tuple:
@@ -232,24 +238,50 @@ def test_residuals_that_all_arms_share_are_data_and_the_rest_is_the_arms() -> No
 
 def test_stability_counts_spikes_and_divergences_and_says_when_nobody_looked() -> None:
     curves, trials = trained(0.02, 0.02, spike=1500)
-    table = stability(trials, curves, pd.DataFrame()).set_index("arm")
+    table = stability(trials, curves, events_of(curves, pd.DataFrame())).set_index("arm")
     assert table.loc["x", "spikes"] == 1
     assert table.loc["base", "spikes"] == 0
     assert table.loc["x", "damage"] > 1
     assert table.loc["x", "spike_score"] == pytest.approx(100 * 4 / 2000, rel=0.5)
     assert (table.loc["y", "diverged"], table.loc["y", "rate"]) == (1, 0.5)
     assert table.loc["base", "rate_high"] > 0.5  # two trials without one show little
-    long = pd.concat([curves.assign(id=curves["id"] + str(i)) for i in range(12)])
-    unseen = stability(trials, long, pd.DataFrame())
-    assert unseen["spikes"].isna().all()
+    assert table.loc["x", "own"] > 0  # the others saw the same batches, and did not spike
+    long = pd.concat([curves.assign(id=curves["id"] + str(i)) for i in range(18)])
+    assert events_of(long, pd.DataFrame()) == {}
+    assert stability(trials, curves, {})["spikes"].isna().all()
+
+
+def test_a_spike_of_every_arm_is_the_datas() -> None:
+    curves, trials = trained(0.02, 0.02)
+    curves.loc[curves["step"].between(1500, 1503), "train/loss"] += 2.0
+    table = stability(trials, curves, events_of(curves, pd.DataFrame())).set_index("arm")
+    assert (table["spikes"] == 1).all()
+    assert (table["data"] == 1).all()
+    assert (table["own"] == 0).all()
+
+
+def test_spike_scores_of_all_trials_at_once_are_the_published_ones() -> None:
+    rng = np.random.default_rng(0)
+    parts = {
+        "a": rng.normal(0, 1, 4000),
+        "b": rng.standard_t(3, 3000) + 50,
+        "c": rng.normal(0, 1, 900),
+    }
+    curves = pd.concat(
+        [pd.DataFrame({"id": k, "train/loss": v}) for k, v in parts.items()], ignore_index=True
+    )
+    made = spike_scores(curves, dict(curve_slices(curves)), "train/loss")
+    assert made == {k: pytest.approx(olmo2_score(v)) for k, v in parts.items() if len(v) > 1000}
+    assert made["b"] > 0
 
 
 def test_recorded_events_count_as_they_were_recorded() -> None:
     curves, trials = trained(0.02, 0.02)
     event = {"id": "x-s0", "arm": "x", "seed": 0, "kind": "spike", "step": 900, "start": 900}
     event |= {"start_row": 899, "peak": 901, "height": 1.0, "cause": "data", "closed": True}
-    table = stability(trials, curves, pd.DataFrame([event])).set_index("arm")
-    assert (table.loc["x", "spikes"], table.loc["x", "data"]) == (0.5, 0.5)
+    table = stability(trials, curves, events_of(curves, pd.DataFrame([event]))).set_index("arm")
+    assert table.loc["x", "spikes"] == 0.5
+    assert table.loc["base", "spikes"] == 0
 
 
 def test_tail_noise_is_the_spread_around_the_trend() -> None:
