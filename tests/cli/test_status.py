@@ -229,6 +229,7 @@ def read_all(fd: int, until: Callable[[str], bool], seconds: float = 15) -> str:
     return text
 
 
+@pytest.mark.slow  # its terminal may fill up while nobody reads
 def test_ctrl_c_stops_the_watching_and_nothing_else(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

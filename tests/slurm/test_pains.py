@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import in_use
 from fake_node import all_done, launch, make_study, outcomes_of, statuses, steps_of
-from slurm_box import Box
+from slurm_box import Box, in_use
 
 from ablate.launch.observe import scheduler_of, study_view
 from ablate.launch.slurm.scheduler import Scheduler
