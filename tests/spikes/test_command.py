@@ -80,7 +80,6 @@ def test_mistakes_are_one_paragraph(tmp_path, capsys):
 
 
 def test_a_plot_is_written(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     path = write(tmp_path / "a.csv")
     assert main(["spikes", str(path), "--plot", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

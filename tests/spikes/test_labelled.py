@@ -11,7 +11,10 @@ from benchmarks.spike_curves import find_curves
 from benchmarks.spike_labelled import interventions, mixtral
 
 FOLDER = find_curves(None)
-pytestmark = pytest.mark.skipif(FOLDER is None, reason="the labelled curves are not here")
+pytestmark = pytest.mark.skipif(
+    FOLDER is None,
+    reason="no labelled curves: neither ABLATE_CURVES names their folder nor is there ../shared/curves",
+)
 
 
 def test_the_mixtral_spikes_are_found_without_a_false_alarm():

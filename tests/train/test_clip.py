@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 
@@ -30,7 +32,7 @@ def clipped(clip, step: int, grads: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def upstream_clip(steps: int, **group):
     """The gradients that upstream's optimiser leaves, step by step, and the norms that it logs."""
-    optim = pytest.importorskip("olmo.optim")
+    optim = import_module("olmo.optim")
     parameters = [torch.nn.Parameter(torch.zeros(s)) for s in SHAPES]
     names = [f"p{i}" for i in range(len(SHAPES))]
     optimiser = optim.AdamW(
