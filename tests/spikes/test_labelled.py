@@ -13,7 +13,7 @@ from benchmarks.spike_labelled import interventions, mixtral
 FOLDER = find_curves(None)
 pytestmark = pytest.mark.skipif(
     FOLDER is None,
-    reason="no labelled curves: neither ABLATE_CURVES names their folder nor is there ../shared/curves",
+    reason="no labelled curves: ABLATE_CURVES names no folder, and there is no ../shared/curves",
 )
 
 
