@@ -269,7 +269,8 @@ def test_there_are_ready_sweeps() -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in SWEEPS])
-def test_every_ready_sweep_is_a_sound_plan(name: str, tmp_path) -> None:
+def test_every_ready_sweep_is_a_sound_plan(name: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # no earlier study lies here, as ./runs may of whoever runs this
     made = plan_sweep([f"sweep={name}"], cwd=tmp_path)
     assert len(made.arms) >= 4
     assert made.smallest_detectable_effect is None

@@ -163,11 +163,14 @@ def test_pain_08_watching_asks_slurm_seldom(box: Box, tmp_path: Path) -> None:
     environment = {**box.environment, "PATH": f"{folder}:{os.environ['PATH']}"}
     command = [sys.executable, "-m", "ablate", "watch", str(study.path), "--interval", "0.05"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        box.until(lambda: (folder / "calls").exists(), 60)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(12)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        try:
+            box.until(lambda: (folder / "calls").exists(), 60)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(12)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+        finally:
+            process.kill()
     assert 1 <= len((folder / "calls").read_text().split()) <= 3
     assert set(statuses(study)) == {"pending"}
 
