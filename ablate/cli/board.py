@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from ablate.cli.overview import STYLES, counts_line
 from ablate.cli.progress import duration
+from ablate.launch.slurm.states import IN_QUEUE
 from ablate.rundir import ENDED, STATUSES
 
 __all__ = ["Screen", "board", "cut", "screen_of", "show"]
@@ -142,7 +143,7 @@ def _row(t: Mapping[str, Any]) -> tuple[str, ...]:
     left = "" if t.get("eta") is None else duration(t["eta"])
     waits = t["status"] in ("pending", "preempted", "running")
     status = t["status"]
-    if t["status"] in ("pending", "preempted") and t.get("slurm_state") == "PENDING":
+    if t["status"] in ("pending", "preempted") and t.get("slurm_state") in IN_QUEUE:
         status += "*"  # in the queue
     note = (t["reason"] or "") if waits else ""
     return (

@@ -67,7 +67,7 @@ def differences(first: TrialDir, second: TrialDir) -> dict[str, dict[str, list[A
 
 def _recorded(trial: TrialDir) -> dict[str, dict[str, Any]]:
     """What the trial and its study say about data, code and machine."""
-    study = StudyDir(trial.path.parent.parent)
+    study = StudyDir(trial.study_path)
     try:
         manifest = study.manifest()
     except StudyError:  # a trial's folder by itself
@@ -85,8 +85,7 @@ def _recorded(trial: TrialDir) -> dict[str, dict[str, Any]]:
 
 def _source(study: StudyDir, id: str) -> str | None:
     """The frozen code of the newest submission that runs the trial."""
-    submissions = sorted(study.submissions(), key=lambda s: s.number)
-    found = [s.source for s in submissions if id in s.jobs_of_trials() and s.source]
+    found = [s.source for s in study.submissions() if id in s.jobs_of_trials() and s.source]
     return found[-1] if found else None
 
 

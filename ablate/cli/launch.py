@@ -12,6 +12,7 @@ from ablate.cli.running import conclude, missing_of, run_here
 from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
+from ablate.launch.retrying import RETRIED
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
     plan = asked_plan(options.overrides)
     _refuse_force(plan)
-    again = ("failed", "cancelled") if options.retry_failed else ()
+    again = RETRIED if options.retry_failed else ()
     command = shlex.join(["ablate", "launch", *options.overrides])
     study, cluster = study_of(plan), plan.trials[0].config["cluster"]
     if study.exists() and not options.dry_run:

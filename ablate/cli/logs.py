@@ -78,7 +78,7 @@ def _chosen(words: Sequence[str], runs_dir: str) -> tuple[StudyDir, TrialDir | N
     if is_study or "/" not in word:
         return find_study(word, runs_dir), None
     trial = find_trial(word, runs_dir)
-    return StudyDir(trial.path.parent.parent), trial
+    return StudyDir(trial.study_path), trial
 
 
 def _failed(study: StudyDir) -> list[TrialDir]:

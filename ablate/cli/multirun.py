@@ -195,22 +195,18 @@ def _check(
     choices: Choices, jobs: list[list[str]] | None, study: Sequence[str], common: Sequence[str]
 ) -> list[SingleTrial]:
     """The trials of the jobs; refuses an illegal one before the first one runs."""
-    from ablate.launch.preflight import check_data
+    from ablate.launch.preflight import check_data_of_all
     from ablate.plan import single_trial
 
-    checked: list[Any] = []
     found = []
     for job in jobs or []:
         lines = [*job, *study]
         if choices.launcher == "slurm":
             lines = with_cluster(lines)
         single = single_trial(lines, common=common)
-        config = single.trial.config
-        choices.check(config["cluster"])
-        if config["data"] not in checked:
-            checked.append(config["data"])
-            check_data(config, progress=True)
+        choices.check(single.trial.config["cluster"])
         found.append(single)
+    check_data_of_all(single.trial.config for single in found)
     return found
 
 

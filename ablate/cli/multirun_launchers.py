@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.errors import AblateError, TrialError
+from ablate.launch import budget
+from ablate.launch.cancelling import unmark
+from ablate.launch.retrying import RETRIED
+from ablate.launch.settings import remember
 from ablate.rundir import ENDED, State, StudyDir, TrialDir
 
 if TYPE_CHECKING:
@@ -21,10 +25,7 @@ if TYPE_CHECKING:
 
     from ablate.cli.multirun_choices import Choices
 
-__all__ = ["Asked", "launch", "show_dry_run"]
-
-AGAIN = ("failed", "cancelled")
-"""Whoever starts the multirun again wants these once more."""
+__all__ = ["Asked", "command", "launch", "show_dry_run", "with_cluster"]
 
 LOG_LINES = 15
 """So much of a failed trial's log is shown."""
@@ -70,6 +71,7 @@ def launch(where: str, task: Any, job_overrides: Sequence[Sequence[str]]) -> lis
                 return [_returned(a) for a in asked]
             study = _study_of(asked)
             missing = _missing(asked)
+            _remember(study, missing)
             if where == "slurm":
                 from ablate.cli.multirun_slurm import submit
 
@@ -94,16 +96,20 @@ def show_dry_run(choices: Choices, jobs: list[list[str]], common: Sequence[str])
 
     wanted: dict[str, dict[str, Any]] = {}
     study: StudyDir | None = None
+    known: dict[str, str] = {}
     for job in jobs:
         lines = with_cluster(job) if choices.launcher == "slurm" else job
         single = single_trial(lines, common=common, of_sweep=choices.sweeper == "ablate")
         config = single.trial.config
         choices.check(config["cluster"])
-        study = StudyDir(Path(config["runs_dir"]) / single.study)
-        known = study.manifest()["trials"] if study.exists() else []
-        id = next((t["id"] for t in known if t["fingerprint"] == single.trial.fingerprint), None)
+        path = Path(config["runs_dir"]) / single.study
+        if study is None or study.path != path:
+            study = StudyDir(path)
+            entries = study.manifest()["trials"] if study.exists() else []
+            known = {t["fingerprint"]: t["id"] for t in entries}
+        id = known.get(single.trial.fingerprint)
         status = study.trial(id).live_state().status if id else "new"
-        runs = status not in ENDED or status in AGAIN
+        runs = status not in ENDED or status in RETRIED
         id = id or single.trial.id
         print(f"{'run ' if runs else 'skip'}  {status:<10}{id}")
         if runs:
@@ -140,7 +146,7 @@ def with_cluster(overrides: Sequence[str]) -> list[str]:
 
 
 def _study_of(asked: Sequence[Asked]) -> StudyDir:
-    studies = {a.trial.path.parent.parent for a in asked if a.trial}
+    studies = {a.trial.study_path for a in asked if a.trial}
     if len(studies) > 1:
         names = ", ".join(sorted(p.name for p in studies))
         raise AblateError(
@@ -165,24 +171,34 @@ def _missing(asked: Sequence[Asked]) -> list[Asked]:
     return found
 
 
+def _remember(study: StudyDir, missing: Sequence[Asked]) -> None:
+    """What the command says of budget, notification and resources holds, as in a launch.
+
+    Raises:
+        ConfigError: where the budget is used up, or plainly too small.
+    """
+    of_trial = {t["id"]: t["arm"] for t in study.manifest()["trials"]}
+    clusters = {a.trial.id: a.cluster for a in missing if a.trial and a.cluster}
+    if not clusters:
+        return
+    first = next(iter(clusters.values()))
+    budget.check(study, first.get("max_gpu_hours"), list(clusters))
+    remember(study, first, command(), {of_trial[id]: c for id, c in clusters.items()})
+
+
 def _run_here(study: StudyDir, missing: Sequence[Asked]) -> None:
-    from ablate.cli.watching import watcher_of
-    from ablate.launch.local import run_missing, workers_for
+    from ablate.cli.running import run_phases
     from ablate.launch.pool import Pool
 
     trials = [a.trial for a in missing if a.trial]
     if not trials:
         return
-    config = trials[0].config()
+    for trial in trials:
+        if trial.live_state().status == "cancelled":
+            unmark(trial)
+    config = {**trials[0].config(), "cluster": missing[0].cluster}
     with Pool() as pool:
-        gpus = range(pool.gpus()) if config["train"]["device"] in ("auto", "cuda") else ()
-        wanted = (missing[0].cluster or {}).get("workers")
-        workers = workers_for(wanted, config["train"]["threads"], len(gpus))
-        workers = max(1, min(workers, len(trials)))
-        with watcher_of(study, len(trials), len(trials), workers) as watcher:
-            stopped = run_missing(
-                trials, pool, workers=workers, gpus=gpus, again=AGAIN, watcher=watcher
-            )
+        stopped = run_phases(pool, study, [trials], config, RETRIED)
     if stopped:
         raise KeyboardInterrupt
 

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ablate.cli.multirun_launchers import AGAIN, Asked, command
+from ablate.cli.multirun_launchers import Asked, command
 from ablate.config.schema import ClusterConfig
+from ablate.launch.retrying import RETRIED, reopen
+from ablate.launch.slurm.states import IN_QUEUE, UNFINISHED
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
 if TYPE_CHECKING:
-    from ablate.launch.observe import TrialView
+    from ablate.launch.trial_view import TrialView
 
 __all__ = ["show_request", "submit", "wait"]
 
@@ -27,11 +29,6 @@ UNKNOWN_SECONDS = 180.0
 QUIET_SECONDS = 60.0
 """Without a terminal the counts are printed at most so often."""
 
-QUEUED_OR_RUNNING = {
-    "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RUNNING", "COMPLETING",
-    "CONFIGURING", "RESIZING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING",
-}  # fmt: skip
-
 
 def submit(study: StudyDir, missing: Sequence[Asked]) -> None:
     """Hands every trial to SLURM that it has not got yet; shows what it is about to ask for.
@@ -39,19 +36,18 @@ def submit(study: StudyDir, missing: Sequence[Asked]) -> None:
     Raises:
         StudyError: where SLURM refuses, or does not answer.
     """
-    from ablate.launch.retrying import reopen
     from ablate.launch.slurm.submit import describe, submit
 
     trials, clusters = _asked_for(missing)
     if not trials:
         return
     first = clusters[trials[0].id]
-    request = describe(study, trials, first, clusters=clusters, again=AGAIN)
+    request = describe(study, trials, first, clusters=clusters, again=RETRIED)
     print(request.text(), file=sys.stderr, flush=True)
     for trial in trials:
-        if trial.live_state().status in AGAIN:
+        if trial.live_state().status in RETRIED:
             reopen(trial)
-    made = submit(study, trials, first, command=command(), clusters=clusters, again=AGAIN)
+    made = submit(study, trials, first, command=command(), clusters=clusters, again=RETRIED)
     jobs = ", ".join(s.job_id for s in made if s.kind == "trials")
     print(f"Submitted as {jobs or 'nothing new'}. {_advice(study)}", file=sys.stderr, flush=True)
 
@@ -105,7 +101,7 @@ class Patience:
             answers: whether SLURM answers; without its word nothing is given up.
         """
         word = view.slurm_state
-        runs = view.status == "running" or word in QUEUED_OR_RUNNING
+        runs = view.status == "running" or word in UNFINISHED
         if runs or not answers or view.job_id is None:
             self._since.pop(view.id, None)
             return None
@@ -172,13 +168,13 @@ def show_request(study: StudyDir, trials: Sequence[tuple[str, dict[str, Any]]]) 
         return
     clusters = {id: ClusterConfig(**cluster) for id, cluster in trials}
     dirs = [study.trial(id) for id in clusters]
-    request = describe(study, dirs, clusters[dirs[0].id], clusters=clusters, again=AGAIN)
+    request = describe(study, dirs, clusters[dirs[0].id], clusters=clusters, again=RETRIED)
     print(request.text())
 
 
 def _word(view: TrialView) -> str:
     waits = view.status in ("pending", "preempted")
-    return "queued" if waits and view.slurm_state == "PENDING" else view.status
+    return "queued" if waits and view.slurm_state in IN_QUEUE else view.status
 
 
 def _advice(study: StudyDir) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablate.launch.budget import limit_of, used_hours
-from ablate.launch.observe import Scheduler, TrialView, study_view
+from ablate.launch.observe import Scheduler, study_view
+from ablate.launch.slurm.states import IN_QUEUE
+from ablate.launch.trial_view import TrialView
 from ablate.rundir import STATUSES, StudyDir
 
 __all__ = ["STYLES", "counts_line", "counts_of", "standing", "study_status", "trials_of"]
@@ -22,14 +24,13 @@ STYLES = {
     "cancelled": "dim",
 }
 
-QUEUED = ("PENDING", "REQUEUED", "CONFIGURING")
-
 
 def study_status(study: StudyDir, scheduler: Scheduler | None = None) -> dict[str, Any]:
     """What `ablate status --json` prints."""
     manifest = study.manifest()
     views = study_view(study, scheduler, manifest=manifest)
     counts, limit = counts_of([v.status for v in views]), limit_of(study)
+    queued = sum(v.slurm_state in IN_QUEUE for v in views)
     used = None if limit is None else round(used_hours(study), 4)
     if limit is not None and used is not None and used >= limit:
         views = [_held(v, used, limit) for v in views]
@@ -40,9 +41,9 @@ def study_status(study: StudyDir, scheduler: Scheduler | None = None) -> dict[st
         "design": manifest.get("design"),
         "baseline": manifest.get("baseline"),
         "created": manifest.get("created"),
-        "state": standing(counts, sum(v.slurm_state in QUEUED for v in views)),
+        "state": standing(counts, queued),
         "counts": counts,
-        "queued": sum(v.slurm_state in QUEUED for v in views),
+        "queued": queued,
         "gpu_hours": {"used": used, "limit": limit},
         "scheduler": None if scheduler is None else "answers" if scheduler.answered() else "silent",
         "trials": [v.to_json() for v in views],

@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 def _show(old: Sequence[Old], *, deleted: bool) -> None:
     by_study: dict[str, list[Old]] = defaultdict(list)
     for one in old:
-        by_study[one.trial.path.parent.parent.name].append(one)
+        by_study[one.trial.study_path.name].append(one)
     for study, found in by_study.items():
         trials = len({o.trial.id for o in found})
         print(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.overview import counts_line, counts_of, trials_of
@@ -15,7 +15,10 @@ from ablate.launch import budget
 from ablate.launch.settings import remembered
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
-__all__ = ["conclude", "missing_of", "run_here", "run_study"]
+if TYPE_CHECKING:
+    from ablate.launch.pool import Pool
+
+__all__ = ["conclude", "missing_of", "run_here", "run_phases", "run_study"]
 
 
 def missing_of(study: StudyDir, again: Sequence[str] = ()) -> list[TrialDir]:
@@ -42,45 +45,65 @@ def run_here(
     Returns:
         The study, and why it was stopped before its end, or None.
     """
+    from ablate.launch.pool import Pool
+    from ablate.launch.preflight import check_data_of_all
+
+    with Pool() as pool:
+        # Torch is imported over there while the data are prepared here.
+        check_data_of_all(configs)
+        pool.check([dict(config) for config in configs])
+        study, phases = prepare()
+        return study, run_phases(pool, study, phases, configs[0], again, between)
+
+
+def run_phases(
+    pool: Pool,
+    study: StudyDir,
+    phases: Sequence[Sequence[TrialDir]],
+    config: Mapping[str, Any],
+    again: Sequence[str] = (),
+    between: Callable[[StudyDir], None] = lambda study: None,
+) -> str | None:
+    """Runs the trials within the study's budget, and tells whoever wants to know of its end.
+
+    Args:
+        pool: that runs them.
+        study: of the trials.
+        phases: one after the other.
+        config: says how many at once, and where.
+        again: ended statuses that are run again.
+        between: called after each phase but the last.
+
+    Returns:
+        Why it was stopped before the end, or None.
+    """
     from ablate.cli.watching import watcher_of
     from ablate.launch.local import run_missing, workers_for
     from ablate.launch.notify import tell_if_over
-    from ablate.launch.pool import Pool
-    from ablate.launch.preflight import check_data
 
-    first = configs[0]
-    with Pool() as pool:
-        # Torch is imported over there while the data are prepared here.
-        checked: list[Any] = []
-        for config in configs:
-            if config["data"] not in checked:
-                checked.append(config["data"])
-                check_data(config, progress=True)
-        pool.check([dict(config) for config in configs])
-        study, phases = prepare()
-        gpus = range(pool.gpus()) if first["train"]["device"] in ("auto", "cuda") else ()
-        workers = workers_for(first["cluster"]["workers"], first["train"]["threads"], len(gpus))
-        total, stopped = len(study.trials()), None
-        for number, missing in enumerate(phases):
-            trials = total if len(phases) == 1 else len(missing)
-            at_once = max(1, min(workers, len(missing)))
-            with watcher_of(study, trials, len(missing), at_once) as watcher:
-                stopped = run_missing(
-                    missing,
-                    pool,
-                    workers=at_once,
-                    gpus=gpus,
-                    again=again,
-                    watcher=watcher,
-                    hold=lambda: budget.exhausted(study),
-                )
-            if stopped:
-                break
-            if number + 1 < len(phases):
-                between(study)
+    train, stopped = config["train"], None
+    gpus = range(pool.gpus()) if train["device"] in ("auto", "cuda") else ()
+    workers = workers_for(config["cluster"]["workers"], train["threads"], len(gpus))
+    for number, missing in enumerate(phases):
+        trials = len(study.trials()) if len(phases) == 1 else len(missing)
+        at_once = max(1, min(workers, len(missing)))
+        with watcher_of(study, trials, len(missing), at_once) as watcher:
+            stopped = run_missing(
+                missing,
+                pool,
+                workers=at_once,
+                gpus=gpus,
+                again=again,
+                watcher=watcher,
+                hold=lambda: budget.exhausted(study),
+            )
+        if stopped:
+            break
+        if number + 1 < len(phases):
+            between(study)
     if stopped is None or "SIGINT" not in stopped:  # whoever pressed Ctrl-C knows
         tell_if_over(study, stopped=True)
-    return study, stopped
+    return stopped
 
 
 def run_study(study: StudyDir, trials: Sequence[TrialDir], command: str, *, here: bool) -> int:

@@ -90,7 +90,7 @@ def trial_table(trial: TrialDir, step: str | None = None, loss: str | None = Non
 
 def _offline(folder: Path, step: str | None, loss: str | None) -> Table:
     try:
-        from ablate.track import read_offline  # type: ignore[attr-defined]
+        from ablate.track import read_offline
     except ImportError:
         raise DataError(
             f"{folder}: reading an offline run needs wandb; install the extra: pip install "

@@ -17,23 +17,15 @@ def submit_trials(
     study: StudyDir, trials: Sequence[TrialDir], cluster: Mapping[str, Any], command: str
 ) -> int:
     """Trials of a study that was launched on SLURM before: each asks for what its arm did then."""
+    from ablate.launch.slurm.scheduler import Scheduler
+    from ablate.launch.slurm.submit import describe, submit
+
     settings = remembered(study)
     arms = {} if settings is None else settings.arms
     of_trial = {t["id"]: t["arm"] for t in study.manifest().get("trials", [])}
     clusters = {
         t.id: ClusterConfig(**arms.get(of_trial.get(t.id, ""), dict(cluster))) for t in trials
     }
-    return _submit(study, trials, clusters, command)
-
-
-def _submit(
-    study: StudyDir,
-    trials: Sequence[TrialDir],
-    clusters: Mapping[str, ClusterConfig],
-    command: str,
-) -> int:
-    from ablate.launch.slurm.scheduler import Scheduler
-    from ablate.launch.slurm.submit import describe, submit
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

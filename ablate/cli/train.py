@@ -71,9 +71,10 @@ def run_single(
         return trial, state
 
     from ablate.launch.job import run_job
+    from ablate.launch.retrying import RETRIED
 
     with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
-        state = run_job(trial, again=("failed", "cancelled"), on_row=progress.see)
+        state = run_job(trial, again=RETRIED, on_row=progress.see)
     return trial, state
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.errors import StudyError
-from ablate.rundir import StudyDir, read_json
-from ablate.rundir.submission import Submission
+from ablate.rundir import StudyDir
 
-__all__ = ["Assignment", "assignments", "feeders", "submissions"]
+__all__ = ["Assignment", "assignments", "feeders"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,27 +21,10 @@ class Assignment:
     resources: dict[str, Any]
 
 
-def submissions(study: StudyDir) -> list[Submission]:
-    """Oldest first; one that is damaged hides no other, and no trial."""
-    folder = os.path.join(study.path, "submissions")
-    try:
-        numbers = sorted(int(n[:-5]) for n in os.listdir(folder) if n[:-5].isdigit())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    found = []
-    for number in numbers:
-        try:
-            record = read_json(study.path / "submissions" / f"{number}.json")
-            found.append(Submission.from_dict(record))
-        except (StudyError, TypeError, AttributeError):
-            continue  # the trials' own files still count
-    return found
-
-
 def assignments(study: StudyDir) -> dict[str, Assignment]:
     """Trial -> the job that it was last given to."""
     found: dict[str, Assignment] = {}
-    for one in submissions(study):
+    for one in study.submissions(skip_damaged=True):
         held = Assignment(job_id=None, together=(), time=one.time, resources={})
         found.update(dict.fromkeys(one.held_back, held))
         if one.kind == "feeder":
@@ -60,4 +40,5 @@ def assignments(study: StudyDir) -> dict[str, Assignment]:
 
 def feeders(study: StudyDir) -> list[str]:
     """Jobs that submit later what was held back."""
-    return [one.job_id for one in submissions(study) if one.kind == "feeder" and one.job_id]
+    found = study.submissions(skip_damaged=True)
+    return [one.job_id for one in found if one.kind == "feeder" and one.job_id]

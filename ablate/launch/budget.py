@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ablate.errors import ConfigError, StudyError
-from ablate.launch.assignments import submissions
 from ablate.launch.settings import remembered
 from ablate.rundir import StudyDir, read_json, write_json
 from ablate.rundir.names import ATTEMPT, ATTEMPTS, LEASE, STATE
@@ -140,7 +139,7 @@ def _last_sign(attempt: str) -> float:
 def _shares(study: StudyDir) -> dict[str, float]:
     """SLURM job -> GPUs that each of its trials has."""
     found = {}
-    for one in submissions(study):
+    for one in study.submissions(skip_damaged=True):
         gpus = max(1, (one.resources.get("gpus") or 0) * (one.resources.get("nodes") or 1))
         for index, ids in enumerate(one.tasks):
             found[one.task_id(index)] = gpus / max(1, len(ids))

@@ -22,15 +22,10 @@ from typing import Any
 from ablate.errors import StudyError
 from ablate.launch.assignments import feeders
 from ablate.launch.budget import exhausted
-from ablate.launch.observe import (
-    ACTIVE,
-    WAITING,
-    Scheduler,
-    TrialView,
-    scheduler_of,
-    study_view,
-)
+from ablate.launch.observe import Scheduler, scheduler_of, study_view
 from ablate.launch.settings import remembered
+from ablate.launch.slurm.states import HELD, UNFINISHED
+from ablate.launch.trial_view import TrialView
 from ablate.rundir import ENDED, StudyDir, write_json
 
 __all__ = ["announce", "state_of", "tell_if_over"]
@@ -159,9 +154,9 @@ def _stands_still(study: StudyDir, views: Sequence[TrialView], ours: str | None)
     if scheduler is None or not left:
         return False
     wanted = {v.job_id for v in left if v.job_id} | set(feeders(study))
-    jobs = scheduler.jobs(wanted - {None} - {ours}) if wanted else {}
-    if not scheduler.answered():
+    asked = {job for job in wanted if job != ours}
+    jobs = scheduler.jobs(asked)
+    if not asked or not scheduler.answered():
         return False
-    going = ACTIVE | (WAITING - {"REQUEUE_HOLD", "SPECIAL_EXIT"})
-    never = "DependencyNeverSatisfied"
+    going, never = UNFINISHED - HELD, "DependencyNeverSatisfied"
     return not any(job.state in going and job.reason != never for job in jobs.values())

@@ -4,14 +4,14 @@ importable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablate.config.schema import TrialConfig
 from ablate.data import Data, open_data
 from ablate.errors import ConfigError
 
-__all__ = ["check_data", "check_training"]
+__all__ = ["check_data", "check_data_of_all", "check_training"]
 
 
 def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
@@ -25,6 +25,18 @@ def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
     length = typed.train.sequence_length or typed.model["max_sequence_length"]
     data.check(typed.model["vocab_size"], length)
     return data
+
+
+def check_data_of_all(configs: Iterable[Mapping[str, Any]]) -> None:
+    """`check_data` of many trials, which have most of it in common; shows its progress."""
+    checked: list[tuple[Any, ...]] = []
+    for config in configs:
+        model, train = config["model"], config["train"]
+        lengths = train["sequence_length"], model["max_sequence_length"]
+        asked = (config["data"], model["vocab_size"], model["eos_token_id"], *lengths)
+        if asked not in checked:
+            checked.append(asked)
+            check_data(config, progress=True)
 
 
 def check_training(config: Mapping[str, Any]) -> None:

@@ -27,11 +27,6 @@ class Rank:
     master_addr: str = "127.0.0.1"
     master_port: int = FIRST_PORT
 
-    @property
-    def owns_record(self) -> bool:
-        """Rank 0 holds the lease and writes; the others only compute."""
-        return self.rank == 0
-
     def variables(self) -> dict[str, str]:
         """What torch.distributed's `env://` reads."""
         return {

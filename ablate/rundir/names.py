@@ -28,8 +28,6 @@ HELD = "held.json"
 NODES = "nodes"
 FAILURES = "failures"
 
-HEARTBEAT_SECONDS = 5.0
-"""A running attempt touches its lease this often."""
 LEASE_SECONDS = max(6.0, float(os.environ.get("ABLATE_LEASE_SECONDS") or 60.0))
 """A lease that was not touched for so long has expired (unless its process is known to be alive
 or dead).

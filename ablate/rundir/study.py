@@ -115,9 +115,15 @@ class StudyDir:
 
     # ---- what was handed to a scheduler
 
-    def submissions(self) -> list[Submission]:
-        """Oldest first."""
-        return read_submissions(self.path / names.SUBMISSIONS)
+    def submissions(self, *, skip_damaged: bool = False) -> list[Submission]:
+        """Oldest first. Whoever only looks skips one that is damaged: the trials' own files still
+        count; whoever submits must not, or would submit what is in the queue.
+        """
+        return read_submissions(self.path / names.SUBMISSIONS, skip_damaged=skip_damaged)
+
+    def jobs_of_trials(self) -> dict[str, str]:
+        """Trial id -> the scheduler's name of the task that it was last given to."""
+        return {id: job for s in self.submissions() for id, job in s.jobs_of_trials().items()}
 
     def add_submission(self, submission: Submission) -> Submission:
         """Writes it under the next free number, and returns it with that number."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.files import fsync_dir, read_json
 
@@ -66,7 +67,7 @@ def add_submission(folder: Path, submission: Submission) -> Submission:
     want one number the link lets one have it (NFS honours that).
     """
     folder.mkdir(exist_ok=True)
-    number = max((s.number for s in read_submissions(folder)), default=0) + 1
+    number = max(_numbers(folder), default=0) + 1
     user = submission.user or _user()
     when = submission.time or time.time()
     temporary = folder / f".{os.getpid()}.{time.monotonic_ns()}.tmp"
@@ -85,10 +86,24 @@ def add_submission(folder: Path, submission: Submission) -> Submission:
         temporary.unlink(missing_ok=True)
 
 
-def read_submissions(folder: Path) -> list[Submission]:
-    """In the order of their numbers."""
-    found = [p for p in folder.glob("*.json") if p.stem.isdigit()]
-    return [Submission.from_dict(read_json(p)) for p in sorted(found, key=lambda p: int(p.stem))]
+def read_submissions(folder: Path, *, skip_damaged: bool = False) -> list[Submission]:
+    """In the order of their numbers.
+
+    Raises:
+        StudyError: for one that is damaged, unless it is to be skipped.
+    """
+    found = []
+    for number in _numbers(folder):
+        try:
+            found.append(Submission.from_dict(read_json(folder / f"{number}.json")))
+        except StudyError:
+            if not skip_damaged:
+                raise
+    return found
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(p.stem) for p in folder.glob("*.json") if p.stem.isdigit())
 
 
 def _user() -> str:

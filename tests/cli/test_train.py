@@ -15,19 +15,10 @@ import pytest
 
 from ablate.rundir import StudyDir, TrialDir
 
-Call = Callable[..., tuple[int, str, str]]
+sys.path.insert(0, str(Path(__file__).parent))
+from user_code import BROKEN_NORM
 
-BROKEN_NORM = """
-import torch
-class Norm(torch.nn.Module):
-    def __init__(self, *args, **kwargs):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-    def reset_parameters(self):
-        pass
-    def forward(self, x):
-        raise ZeroDivisionError("this norm is broken")
-"""
+Call = Callable[..., tuple[int, str, str]]
 
 
 def only_trial(study: str = "train", runs: str = "runs") -> TrialDir:

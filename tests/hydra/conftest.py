@@ -10,6 +10,9 @@ import pytest
 
 from ablate.cli import main
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+from user_code import small_trial
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -50,16 +53,5 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> list[str]:
-    """Overrides of a trial that takes a second: two short texts, a very small model."""
-    words = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
-    (tmp_path / "train.txt").write_text(words)
-    (tmp_path / "held_out.txt").write_text(words[::-1][:2000])
-    return [
-        f"data.path={tmp_path}/train.txt",
-        f"data.validation_path={tmp_path}/held_out.txt",
-        f"data.cache_dir={tmp_path}/cache",
-        "size=tiny",
-        "train.batch_size=2",
-        "train.sequence_length=16",
-        "train.steps=4",
-    ]
+    """See `user_code.small_trial`."""
+    return small_trial(tmp_path, steps=4)

@@ -7,61 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from user_code import BROKEN_NORM, write_asking
 
+from ablate.cli import main
 from ablate.rundir import StudyDir
 
 Call = Callable[..., tuple[int, str, str]]
-
-BROKEN = """
-import torch
-class Norm(torch.nn.Module):
-    def __init__(self, *args, **kwargs):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-    def reset_parameters(self):
-        pass
-    def forward(self, x):
-        raise ZeroDivisionError("this norm is broken")
-"""
-
-ASK_AND_TELL = '''
-from dataclasses import dataclass
-
-from hydra.core.config_store import ConfigStore
-from hydra.plugins.sweeper import Sweeper
-
-
-@dataclass
-class Conf:
-    _target_: str = "hydra_plugins.asking.sweeper.Asking"
-
-
-ConfigStore.instance().store(group="hydra/sweeper", name="asking", node=Conf)
-
-
-class Asking(Sweeper):
-    """Two batches, as an optimiser does: the second one from the values of the first."""
-
-    def setup(self, *, hydra_context, task_function, config):
-        from hydra.core.plugins import Plugins
-
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
-
-    def sweep(self, arguments):
-        rates = ["1e-4", "1e-2"]
-        found = self.launcher.launch([[*arguments, f"optim.lr={r}"] for r in rates], 0)
-        values = [job.return_value for job in found]
-        best = rates[values.index(min(values))]
-        last = self.launcher.launch([[*arguments, f"optim.lr={best}", "seed=1"]], 2)
-        print("BEST", best, values, last[0].return_value)
-'''
-
-
-def folder() -> StudyDir:
-    (found,) = Path("runs").iterdir()
-    return StudyDir(found)
 
 
 @pytest.mark.parametrize("launcher", ["basic", "local", "submitit_local"])
@@ -85,7 +36,7 @@ def test_every_launcher_on_this_machine_runs_the_same_trials(
 def test_failed_trials_are_failures_with_their_log_and_hurt_no_other(
     launcher: str, call: Call, small: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "broken_norms.py").write_text(BROKEN)
+    (tmp_path / "broken_norms.py").write_text(BROKEN_NORM)
     norms = "model.layer_norm_type=broken_norms:Norm,rms"
     code, _, err = call(*small, norms, "seed=0,1", "study=mixed", f"hydra/launcher={launcher}")
     assert code == 1
@@ -99,10 +50,7 @@ def test_failed_trials_are_failures_with_their_log_and_hurt_no_other(
 def test_a_sweeper_that_optimises_gets_the_objective_of_every_trial(
     small: list[str], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    package = tmp_path / "hydra_plugins/asking"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "sweeper.py").write_text(ASK_AND_TELL)
+    write_asking(tmp_path)
     process = start(*small, "hydra/sweeper=asking", "hydra/launcher=local", "study=asked")
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, out + err
@@ -127,6 +75,32 @@ def test_an_illegal_job_is_refused_before_the_first_one_runs(call: Call, small: 
     assert code == 2
     assert "n_heads" in err
     assert not Path("runs").exists()
+
+
+def test_a_multirun_keeps_to_its_budget_and_tells_of_its_end(
+    call: Call, small: list[str], tmp_path: Path
+) -> None:
+    """As `ablate launch` does; neither was looked at by the launchers."""
+    words = [*small, "seed=0,1", "study=mine", "hydra/launcher=local"]
+    words += [f"cluster.notify='echo $STUDY $STATE $DONE >> {tmp_path}/called'"]
+    code, _, err = call(*words, "cluster.max_gpu_hours=1")
+    assert code == 0, err
+    assert (tmp_path / "called").read_text() == "mine done 2\n"
+    code, _, err = call(*words, "position=rope", "cluster.max_gpu_hours=1e-9")
+    assert code == 2
+    assert "max_gpu_hours" in err
+    assert "used up" in err
+
+
+def test_a_multirun_again_takes_what_was_cancelled(call: Call, small: list[str]) -> None:
+    words = [*small, "seed=0,1", "study=mine", "hydra/launcher=local"]
+    assert call(*words)[0] == 0
+    first = StudyDir(Path("runs/mine")).trials()[0]
+    first.set_aside()
+    assert main(["cancel", "mine"]) == 0
+    assert first.state().status == "cancelled"
+    assert call(*words)[0] == 0
+    assert first.state().status == "done"
 
 
 # ---- the pains that others report
@@ -214,7 +188,7 @@ def test_a_trial_that_slurm_runs_no_more_is_waited_for_a_while_and_then_given_up
 ) -> None:
     """Between two incarnations of a job SLURM says NODE_FAIL; and unknown is not lost."""
     from ablate.cli import multirun_slurm
-    from ablate.launch.observe import TrialView
+    from ablate.launch.trial_view import TrialView
 
     clock = [0.0]
     monkeypatch.setattr(multirun_slurm.time, "monotonic", lambda: clock[0])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ablate.launch.observe import study_view
+from ablate.launch.slurm.states import UNFINISHED
 from ablate.rundir import StudyDir
 from ablate.rundir.submission import Submission, add_submission
 
@@ -51,6 +52,12 @@ def test_what_slurm_does_not_know_is_not_lost(tmp_path: Path) -> None:
     study = submitted(tmp_path)
     start(study.trials()[0], 5, job_id="7_0", age=5)
     assert seen(study, Slurm()) == seen(study, None) == [("running", None), ("pending", None)]
+
+
+@pytest.mark.parametrize("word", sorted(UNFINISHED))
+def test_a_job_that_slurm_has_not_finished_with_has_not_failed(tmp_path: Path, word: str) -> None:
+    study = submitted(tmp_path, 1)
+    assert seen(study, Slurm(_0=word)) == [("pending", word)]
 
 
 def test_what_waits_in_the_queue_says_so_and_stays_pending(tmp_path: Path) -> None:

@@ -27,10 +27,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
 from chaos_faults import Faults
 from chaos_verdict import Verdict, judge
 from slurm_box import Box, why_not
+from user_code import write_texts
 
 from ablate.rundir import ENDED, StudyDir
 
@@ -102,9 +104,7 @@ class Chaos:
         (self.folder / "conf/resources").mkdir(parents=True)
         for name, pack in (("alone", 1), ("packed", 8 if self.trials >= 60 else 3)):
             (self.folder / f"conf/resources/{name}.yaml").write_text(RESOURCES.format(pack=pack))
-        words = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
-        (self.folder / "train.txt").write_text(words)
-        (self.folder / "held_out.txt").write_text(words[::-1][:2000])
+        write_texts(self.folder)
 
     def run_undisturbed(self, box: Box) -> None:
         if self.known:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "cli"), str(HERE.parent / "launch")]
 
 from slurm_box import Box, in_use, must_run, why_not  # noqa: E402 (found by the line above)
 

@@ -7,25 +7,17 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fake_training import FakeResult, fail
+
 from ablate.config.fingerprint import trial_id
 from ablate.config.schema import ClusterConfig
-from ablate.errors import DivergedError
 from ablate.launch.slurm.submit import submit
 from ablate.rundir import Attempt, StudyDir, Submission, TrialDir
 
 RUNNER = "fake_node:run"
-
-
-@dataclass
-class FakeResult:
-    status: str
-    step: int
-    summary: dict[str, Any] = field(default_factory=dict)
-    reason: str | None = None
 
 
 def run(
@@ -59,12 +51,7 @@ def run(
         if step == fake.get("kill_at") and first:
             os.kill(os.getpid(), fake.get("signal", signal.SIGKILL))
         if step == fake.get("fail_at") and first:
-            raise {
-                "code": ZeroDivisionError("division by zero"),
-                "diverged": DivergedError(step, "loss nan"),
-                "oom": RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
-                "node": OSError(28, "No space left on device"),
-            }[fake.get("how", "code")]
+            raise fail(fake.get("how", "code"), step)
         reason = None if fake.get("deaf") else should_stop()
         if reason or step == steps or step % fake.get("every", 10) == 0:
             attempt.begin_checkpoint(step)

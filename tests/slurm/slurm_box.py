@@ -125,7 +125,8 @@ class Box:
     def environment(self) -> dict[str, str]:
         """For processes that are to see this cluster and this checkout."""
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
-        path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+        fakes = (ROOT, ROOT / "tests/slurm", ROOT / "tests/launch")
+        path = os.pathsep.join(map(str, fakes))
         return {
             **outside,
             "SLURM_CONF": str(self.path / "slurm.conf"),
@@ -191,7 +192,7 @@ class Box:
         self.until(lambda: not self.active(), 60)
         names = self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%N").split()
         for name in names:
-            if not _lives(int((self.path / "pids" / f"slurmd.{name}.pid").read_text())):
+            if not lives(int((self.path / "pids" / f"slurmd.{name}.pid").read_text())):
                 self.start_node(name)
         self.until(lambda: self._whole(len(names)), 60)
 
@@ -266,7 +267,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:

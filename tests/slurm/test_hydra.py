@@ -11,75 +11,17 @@ from pathlib import Path
 
 import pytest
 from slurm_box import Box
+from user_code import BROKEN_NORM, small_trial, write_asking
 
 from ablate.rundir import StudyDir
 
 pytestmark = pytest.mark.slurm
 
-BROKEN = """
-import torch
-class Norm(torch.nn.Module):
-    def __init__(self, *args, **kwargs):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-    def reset_parameters(self):
-        pass
-    def forward(self, x):
-        raise ZeroDivisionError("this norm is broken")
-"""
-
-ASKING = '''
-from dataclasses import dataclass
-
-from hydra.core.config_store import ConfigStore
-from hydra.plugins.sweeper import Sweeper
-
-
-@dataclass
-class Conf:
-    _target_: str = "hydra_plugins.asking.sweeper.Asking"
-
-
-ConfigStore.instance().store(group="hydra/sweeper", name="asking", node=Conf)
-
-
-class Asking(Sweeper):
-    """Asks for two trials, and for a third one with the better value."""
-
-    def setup(self, *, hydra_context, task_function, config):
-        from hydra.core.plugins import Plugins
-
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
-
-    def sweep(self, arguments):
-        rates = ["1e-4", "1e-2"]
-        found = self.launcher.launch([[*arguments, f"optim.lr={r}"] for r in rates], 0)
-        values = [job.return_value for job in found]
-        best = rates[values.index(min(values))]
-        last = self.launcher.launch([[*arguments, f"optim.lr={best}", "seed=1"]], 2)
-        print("BEST", best, values, last[0].return_value)
-'''
-
 
 @pytest.fixture
 def words(tmp_path: Path) -> list[str]:
     """Overrides of a small trial."""
-    text = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
-    (tmp_path / "train.txt").write_text(text)
-    (tmp_path / "held_out.txt").write_text(text[::-1][:2000])
-    return [
-        "data.path=train.txt",
-        "data.validation_path=held_out.txt",
-        "data.cache_dir=cache",
-        "size=tiny",
-        "train.batch_size=2",
-        "train.sequence_length=16",
-        "train.validation_tokens=128",
-        "train.steps=10",
-        "study=s",
-    ]
+    return [*small_trial(tmp_path, steps=10), "train.validation_tokens=128", "study=s"]
 
 
 SLURM = ("hydra/launcher=slurm", "cluster.time=20m", "cluster.memory=500M")
@@ -140,7 +82,7 @@ def test_pain_01_a_lost_client_loses_no_trial(
 def test_pain_02_a_failed_trial_is_a_failure_here_and_in_slurm(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:
-    (tmp_path / "broken_norms.py").write_text(BROKEN)
+    (tmp_path / "broken_norms.py").write_text(BROKEN_NORM)
     norms = "model.layer_norm_type=broken_norms:Norm,rms"
     client = start(box, tmp_path, *words, *SLURM, norms)
     out, err = client.communicate(timeout=300)
@@ -204,10 +146,7 @@ def test_pain_19_a_dry_run_shows_what_would_be_asked_of_slurm(
 def test_a_sweeper_that_optimises_gets_its_values_from_slurm(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:
-    package = tmp_path / "hydra_plugins/asking"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "sweeper.py").write_text(ASKING)
+    write_asking(tmp_path)
     path = os.pathsep.join([str(tmp_path), box.environment["PYTHONPATH"]])
     client = start(box, tmp_path, *words, *SLURM, "hydra/sweeper=asking", PYTHONPATH=path)
     out, err = client.communicate(timeout=300)
@@ -241,7 +180,7 @@ def test_the_stock_submitit_launcher_runs_our_trials_too(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:
     """Its jobs say COMPLETED whatever happens inside; the trial's own state is honest."""
-    (tmp_path / "broken_norms.py").write_text(BROKEN)
+    (tmp_path / "broken_norms.py").write_text(BROKEN_NORM)
     stock = ("hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=20",
              "hydra.launcher.mem_gb=1", "hydra.launcher.cpus_per_task=1")  # fmt: skip
     norms = "model.layer_norm_type=rms,broken_norms:Norm"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_node import all_done, launch, make_study, outcomes_of, steps_of
-from slurm_box import Box, in_use
+from slurm_box import Box, in_use, lives
 
 from ablate.rundir import StudyDir, TrialDir
 
@@ -210,7 +210,7 @@ def test_split_brain_the_newer_attempt_counts_and_the_old_one_stops(
     box.until(lambda: len(trial.attempts()) == 2, 120)
     box.until(lambda: trial.attempts()[1].record().get("node"), 10)
     assert trial.attempts()[1].record()["node"] != first.record()["node"]
-    box.until(lambda: not _lives(first.record()["pid"]), 20, "for the old copy to notice")
+    box.until(lambda: not lives(first.record()["pid"]), 20, "for the old copy to notice")
     box.until(lambda: all_done(study), 120)
     assert is_whole(trial)
     assert trial.state().attempt == 2
@@ -251,10 +251,3 @@ def test_requeuehold_waits_and_goes_on_when_released(box: Box, tmp_path: Path) -
     box.until(lambda: all_done(study), 60)
     assert outcomes_of(trial) == ["preempted", "done"]
     assert is_whole(trial)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False

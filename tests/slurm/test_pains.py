@@ -263,4 +263,6 @@ def test_pain_22_a_plain_cluster_and_no_site_file(bare: Box, tmp_path: Path) -> 
     text = "".join(p.read_text() for p in (study.path / "submitit").rglob("*.sh"))
     assert not any(word in text for word in ("--account", "--qos", "--constraint", "module load"))
     bare.until(lambda: all_done(study), 60)
-    assert Scheduler().jobs([array.job_id]) is not None
+    scheduler = Scheduler()
+    scheduler.jobs([array.job_id])
+    assert scheduler.answered()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fake_node import all_done, launch, make_study, steps_of
 from slurm_box import Box
+from user_code import write_texts
 
 from ablate.rundir import StudyDir
 
@@ -44,9 +45,7 @@ sweep:
 def user_folder(path: Path) -> None:
     (path / "sweeps").mkdir()
     (path / "sweeps" / "mine.yaml").write_text(SWEEP)
-    words = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
-    (path / "train.txt").write_text(words)
-    (path / "held_out.txt").write_text(words[::-1][:2000])
+    write_texts(path)
 
 
 WORDS = (

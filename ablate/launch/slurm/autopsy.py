@@ -33,7 +33,7 @@ def cause_of_death(attempt: Attempt) -> tuple[str, str, bool]:
     record, here = attempt.record(), this_job()
     job, node = record.get("job_id"), record.get("node") or record.get("host")
     restart = int(record.get("restart") or 0)
-    if here is not None and (job, restart) == (here.job_id, here.restart):
+    if here is not None and here.made(record):
         if out_of_memory():
             return "oom", f"killed for want of memory ({node})", False
         return "node", f"its process was killed ({node})", True

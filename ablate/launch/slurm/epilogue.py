@@ -17,7 +17,8 @@ from ablate.launch.notify import tell_if_over
 from ablate.launch.slurm import ending
 from ablate.launch.slurm.autopsy import cause_of_death
 from ablate.launch.slurm.identity import this_job
-from ablate.launch.slurm.task import NOT_NOW, Task
+from ablate.launch.slurm.states import NOT_NOW
+from ablate.launch.slurm.task import Task
 from ablate.rundir import ENDED, StudyDir, incidents
 
 __all__ = ["main"]
@@ -39,9 +40,7 @@ def main(folder: str, code: int) -> int:
     for id in task.trials:
         trial = study.trial(id)
         attempt = trial.newest_attempt()
-        record = attempt.record() if attempt else {}
-        mine = record.get("job_id") == job.job_id and record.get("restart") == job.restart
-        if attempt is None or not mine:
+        if attempt is None or not job.made(attempt.record()):
             continue
         own = attempt.own_state()
         if own is not None:

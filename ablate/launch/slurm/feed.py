@@ -44,7 +44,8 @@ class Feed:
             tell_if_over(study, ours=job and job.job_id)
 
     def _feed(self, study: StudyDir) -> str:
-        from ablate.launch.slurm.submit import describe, submit_more
+        from ablate.launch.slurm.arrays import submit_more
+        from ablate.launch.slurm.submit import describe
 
         with study.lock(name=".submit.lock", stale=180.0):
             if incidents.held(study.path):
@@ -75,7 +76,7 @@ class Feed:
 
     def _open(self, study: StudyDir, scheduler: Scheduler) -> list[str]:
         """What has neither ended nor been taken out of the queue by hand."""
-        jobs = {t: j for s in study.submissions() for t, j in s.jobs_of_trials().items()}
+        jobs = study.jobs_of_trials()
         known = scheduler.jobs(set(jobs.values()))
         found = []
         for id in self.clusters:

@@ -28,6 +28,10 @@ class SlurmJob:
         """As attempt.json keeps it, beside the job's id."""
         return {"restart": self.restart, "node": self.node, "step_id": self.step, "end": self.end}
 
+    def made(self, record: Mapping[str, Any]) -> bool:
+        """Whether attempt.json is of this job, and of this incarnation of it."""
+        return (record.get("job_id"), record.get("restart")) == (self.job_id, self.restart)
+
 
 def this_job(environment: Mapping[str, str] | None = None) -> SlurmJob | None:
     """None outside of a SLURM job."""

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ablate.config.schema import ClusterConfig
 from ablate.launch.freeze import freeze, study_of
-from ablate.launch.preflight import check_data
+from ablate.launch.preflight import check_data_of_all
 from ablate.launch.settings import remember_plan
-from ablate.launch.slurm.request import check_slurm
 from ablate.launch.slurm.submit import describe, submit
 from ablate.plan import Plan
 from ablate.rundir import ENDED, StudyDir, Submission, incidents
@@ -39,7 +38,6 @@ def launch_plan(
     Raises:
         AblateError: before anything is submitted.
     """
-    check_slurm()
     study = study_of(plan)
     kinds: dict[str, ClusterConfig] = {}
     clusters: dict[str, ClusterConfig] = {}
@@ -59,11 +57,7 @@ def launch_plan(
     say(request.text() if request.classes else "Nothing is missing.")
     if dry_run or not request.classes:
         return []
-    checked = []
-    for arm in plan.arms:
-        if arm.config["data"] not in checked:
-            checked.append(arm.config["data"])
-            check_data(arm.config, progress=True)  # a node may have no network
+    check_data_of_all(arm.config for arm in plan.arms)  # a node may have no network
     remember_plan(freeze(plan, command), plan, command)
     if held is not None:
         # What failed as the canary failed for the code that has changed since.

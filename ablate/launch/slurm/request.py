@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ablate.config.schema import ClusterConfig
 from ablate.errors import ConfigError, StudyError
 
-__all__ = ["Request", "ResourceClass", "check_cluster", "describe"]
+__all__ = ["Request", "ResourceClass", "check_cluster", "check_slurm", "describe"]
 
 
 @dataclass(frozen=True, kw_only=True)

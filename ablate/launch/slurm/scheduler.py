@@ -12,27 +12,9 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ACTIVE", "JobInfo", "Scheduler", "base_id", "run_slurm"]
+from ablate.launch.slurm.states import UNFINISHED
 
-ACTIVE = frozenset(
-    [
-        "PENDING",
-        "RUNNING",
-        "SUSPENDED",
-        "COMPLETING",
-        "CONFIGURING",
-        "REQUEUED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "RESIZING",
-        "SIGNALING",
-        "SPECIAL_EXIT",
-        "STAGE_OUT",
-        "STOPPED",
-        "RESV_DEL_HOLD",
-    ]
-)
-"""States of a job that SLURM has not finished with."""
+__all__ = ["JobInfo", "Scheduler", "base_id", "run_slurm"]
 
 QUERY_SECONDS = 10.0
 """A command that asks SLURM is run this often at most."""
@@ -66,7 +48,7 @@ class JobInfo:
     @property
     def active(self) -> bool:
         """Whether SLURM still has it waiting or running."""
-        return self.state in ACTIVE
+        return self.state in UNFINISHED
 
 
 class Scheduler:
@@ -76,8 +58,7 @@ class Scheduler:
         self._interval = self._pause = interval
         self._next = 0.0
         self._known: dict[str, JobInfo] = {}
-        self._answered = False
-        self._accounting = True
+        self._answered = True
 
     def jobs(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         """What is known of these jobs now; one that is missing is unknown, which is not lost."""
@@ -87,7 +68,7 @@ class Scheduler:
         return {i: self._known[i] for i in job_ids if i in self._known}
 
     def answered(self) -> bool:
-        """Whether SLURM answered when it was last asked."""
+        """Whether SLURM answered when it was last asked; True as long as nobody has asked."""
         return self._answered
 
     def cancel(self, job_ids: Collection[str]) -> None:
@@ -108,7 +89,7 @@ class Scheduler:
             self._known.pop(id, None)
         self._known.update(listed)
         gone = [id for id in ids if id not in listed]
-        if gone and self._accounting:
+        if gone:
             asked += 1
             kept = _sacct(gone)
             self._known.update({k: v for k, v in (kept or {}).items() if k in set(gone)})

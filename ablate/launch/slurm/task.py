@@ -25,16 +25,12 @@ from ablate.launch.slurm import ending
 from ablate.launch.slurm.identity import END, SlurmJob, this_job
 from ablate.launch.slurm.scheduler import base_id, run_slurm
 from ablate.launch.slurm.source import check_source
+from ablate.launch.slurm.states import NOT_NOW
 from ablate.rundir import ENDED, LEASE_SECONDS, StudyDir, TrialDir, incidents
 
-__all__ = ["NOT_NOW", "Task", "TrialsFailedError"]
+__all__ = ["Task", "TrialsFailedError"]
 
 log = logging.getLogger("ablate")
-
-NOT_NOW = 75
-"""Exit code of a task that did not bring its trials to their end, and will not start again by
-itself (EX_TEMPFAIL).
-"""
 
 HELD_SECONDS = LEASE_SECONDS + 10
 
@@ -158,7 +154,9 @@ def conclude(
     study: StudyDir, trials: Sequence[TrialDir], cluster: ClusterConfig, job: SlurmJob
 ) -> str:
     """What the job as a whole has come to; see `Task.__call__`."""
-    ours = list(dict.fromkeys([*[t.id for t in trials], *_taken(study, job)]))
+    ours = [t.id for t in trials]
+    if cluster.pack > 1:  # else nobody takes another's, and no task need read a thousand states
+        ours = list(dict.fromkeys([*ours, *_taken(study, job)]))
     states = {id: study.trial(id).live_state() for id in ours}
     open_ = {id: s for id, s in states.items() if s.status not in ENDED}
     mine = {
@@ -213,8 +211,7 @@ def _go_on(study: StudyDir, mine: dict[str, Any], cluster: ClusterConfig, job: S
 
 def _is_mine(study: StudyDir, id: str, job: SlurmJob) -> bool:
     attempt = study.trial(id).newest_attempt()
-    record = attempt.record() if attempt else {}
-    return record.get("job_id") == job.job_id and record.get("restart") == job.restart
+    return attempt is not None and job.made(attempt.record())
 
 
 def _siblings(study: StudyDir, job: SlurmJob) -> list[str]:

@@ -1,0 +1,134 @@
+"""A trial as people see it, by its own files alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.errors import StudyError
+from ablate.rundir import ENDED, State, StudyDir, TrialDir
+from ablate.rundir.names import ATTEMPTS
+
+__all__ = ["TrialView", "seen_in_files"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialView:
+    """A trial as people see it."""
+
+    id: str
+    arm: str
+    seed: int
+    lr: float | None = None
+    status: str
+    """One of STATUSES; that a trial waits in SLURM's queue is `slurm_state`."""
+    outcome: str | None = None
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    eta: float | None = None
+    """Seconds until its last step, where it runs."""
+    node: str | None = None
+    attempt: int = 0
+    reason: str | None = None
+    job_id: str | None = None
+    slurm_state: str | None = None
+    """SLURM's own word, None where it was not asked or does not know."""
+    host: str | None = None
+    pid: int | None = None
+    heartbeat: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    path: str = ""
+
+    def replace(self, **changes: Any) -> TrialView:
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
+    """One trial by its own files; a damaged one is shown as failed and hides no other."""
+    trial = study.trial(entry["id"])
+    keys = {"id": entry["id"], "arm": entry["arm"], "seed": entry["seed"], "lr": entry.get("lr")}
+    try:
+        state = _live_state(trial)
+    except StudyError as error:
+        return TrialView(**keys, status="failed", outcome="code", reason=str(error))
+    view = TrialView(
+        **keys,
+        status=state.status,
+        outcome=state.outcome,
+        step=state.step,
+        steps=state.steps,
+        node=state.host,
+        attempt=state.attempt,
+        reason=state.reason,
+        job_id=state.job_id,
+        host=state.host,
+        pid=state.pid,
+        heartbeat=state.heartbeat,
+        started=state.started,
+        ended=state.ended,
+        path=str(trial.path),
+    )
+    if state.status == "done":
+        return view.replace(loss=_final_loss(trial))
+    return view if state.attempt == 0 else _with_progress(view, trial)
+
+
+def _live_state(trial: TrialDir) -> State:
+    """`TrialDir.live_state`, without looking at the attempts of a trial that plainly has ended."""
+    state = trial.state()
+    attempts = os.path.join(trial.path, ATTEMPTS)
+    if state.attempt == 0 and state.status == "pending" and not os.path.isdir(attempts):
+        return state
+    newer = os.path.join(attempts, str(state.attempt + 1))
+    if state.status in ENDED and not os.path.exists(newer):
+        return state
+    return trial.live_state()
+
+
+def _final_loss(trial: TrialDir) -> float | None:
+    try:
+        return _number((trial.summary() or {}).get("train/loss"))
+    except StudyError:
+        return None
+
+
+def _with_progress(view: TrialView, trial: TrialDir) -> TrialView:
+    row = trial.latest_row()
+    if row is None:
+        return view
+    step = max(view.step, int(row.get("step", 0))) if view.status == "running" else view.step
+    view = view.replace(step=step, loss=_number(row.get("train/loss")))
+    if view.status != "running":
+        return view
+    attempt = trial.newest_attempt()
+    record = attempt.record() if attempt is not None else {}
+    return view.replace(eta=_seconds_left(view, row, record), node=record.get("node") or view.node)
+
+
+def _seconds_left(
+    view: TrialView, row: Mapping[str, Any], record: Mapping[str, Any]
+) -> float | None:
+    left, step = view.steps - view.step, int(row.get("step", 0))
+    speed, tokens = _number(row.get("tokens_per_second")), _number(row.get("tokens"))
+    if left <= 0 or step <= 0:
+        return 0.0 if step > 0 else None
+    if speed and tokens:
+        return left * tokens / step / speed
+    done = step - int((record.get("resumed") or {}).get("step", 0))
+    began = record.get("time")
+    return left * (time.time() - began) / done if began and done > 0 else None
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN, so a loss that is none is no number here either."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
