@@ -193,13 +193,13 @@ def mark_online(trial: TrialDir, run: Any) -> None:
         write_json(trial.path / FOLDER / ONLINE, where)
 
 
-def is_online_elsewhere(trial: TrialDir, facts: Facts) -> str | None:
-    """The address at which a server has this run already, if it was ever sent."""
+def is_online_elsewhere(trial: TrialDir, facts: Facts) -> bool:
+    """Whether a server has this run already."""
     try:
         noted = json.loads((trial.path / FOLDER / ONLINE).read_text())
-        return str(noted["url"]) if noted["id"] == facts.id else None
+        return noted["id"] == facts.id
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return False
 
 
 def told(error: BaseException) -> AblateError:

@@ -51,7 +51,7 @@ class Rewind(Observe):
 
     def _go_back(self, run: Trainable, step: int) -> None:
         old = [s for s in self.snapshots if s["step"] <= step - self.config.rewind_steps]
-        chosen = (old or self.snapshots)[-1 if old else 0]
+        chosen = old[-1] if old else self.snapshots[0]
         run.put_back(chosen["state"])
         seen = step - chosen["step"]
         skipped = seen if self.config.skip_batches is None else self.config.skip_batches
