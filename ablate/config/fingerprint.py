@@ -1,8 +1,7 @@
 """Configuration to stable id: the same fingerprint is the same trial.
 
-It covers what can change the result (model, data, optimiser, budget, precision, threads, seed),
-not where
-the trial runs, how often it is saved, or who watches.
+It covers what can change the result (model, data, optimiser, budget, precision, threads, seed, and
+the code behind import paths), not where the trial runs, how often it is saved, or who watches.
 """
 
 from __future__ import annotations

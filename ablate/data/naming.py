@@ -8,7 +8,6 @@ import numpy as np
 
 from ablate.data.dataset import Data
 from ablate.data.documents import repetitive
-from ablate.data.order import sequence_indices
 from ablate.errors import DataError
 
 __all__ = ["NamedSequence", "name_batch", "readable"]
@@ -34,9 +33,8 @@ def name_batch(
     data: Data, number: int, *, seed: int, batch_size: int, sequence_length: int
 ) -> list[NamedSequence]:
     """The rows of batch `number` (that of step t is t, unless a response changed the order)."""
-    count = data.sequences(sequence_length)
-    indices = sequence_indices(number, sequences=count, seed=seed, batch_size=batch_size)
-    rows = data.train.rows(indices, sequence_length)
+    batch = data.batch(number, seed=seed, batch_size=batch_size, sequence_length=sequence_length)
+    rows, indices = batch.input_ids, batch.indices
     loops = repetitive(rows)
     starts = [_start(data, int(i), sequence_length) for i in indices]
     before = _documents_before(data, starts)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol
 
 from ablate.config.fingerprint import fingerprint
+from ablate.config.sources import edited
 from ablate.errors import StudyError
 from ablate.launch import admission, budget
 from ablate.launch.outcome import classify, reason_of
@@ -185,6 +186,12 @@ def _checked_config(trial: TrialDir) -> dict[str, Any]:
             f"{trial.path / 'config.yaml'} was changed after the trial was made (its fingerprint "
             f"is {fingerprint(config)[:8]} now). Undo the change; another configuration is "
             "another trial."
+        )
+    if variants := edited(config):
+        raise StudyError(
+            f"{', '.join(variants)}: the code that it names was edited after trial {trial.id} was "
+            "planned. Undo the edit, or plan the code as it is now: `ablate train` makes another "
+            "trial of it, and `ablate launch` takes another study=NAME."
         )
     return config
 

@@ -49,6 +49,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     from ablate.train.clip import build_clip
     from ablate.train.optim import build_optimiser
     from ablate.train.precision import Precision
+    from ablate.train.respond import build_response
     from ablate.train.run import choose_device
     from ablate.train.schedule import build_schedule
 
@@ -70,3 +71,4 @@ def check_training(config: Mapping[str, Any]) -> None:
         typed.schedule, peak=typed.optim.lr, steps=train.steps, tokens_per_step=tokens
     )
     rate(1)
+    build_response(typed.spikes, train.steps)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ablate.config.schema import TrialConfig
+from ablate.config.sources import SOURCES, sources
 from ablate.model.config import ModelConfig
 
 __all__ = ["RUN_FIELDS", "difference", "flat", "resolve", "section"]
@@ -18,13 +19,16 @@ RUN_FIELDS = frozenset({"seed", "study", "runs_dir", "force", "track", "cluster"
 def resolve(tree: Mapping[str, Any]) -> dict[str, Any]:
     """A composed tree as config.yaml holds it: typed, complete, plain JSON types, no `sweep`.
 
+    What import paths name is in it by a digest of its code (`ablate.config.sources`).
+
     Raises:
         ConfigError: naming the field.
     """
     config = TrialConfig.from_mapping(tree)
     resolved = {f.name: section(getattr(config, f.name)) for f in dataclasses.fields(config)}
     resolved["model"] = section(ModelConfig.from_mapping(config.model))
-    return resolved
+    found = sources(resolved)
+    return {**resolved, SOURCES: found} if found else resolved
 
 
 def section(value: Any) -> Any:

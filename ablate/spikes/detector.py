@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,12 +110,8 @@ class Detector:
         return [*self.fast.restart(values), *self.drift.restart(), *events]
 
     def _not_finite(self, row: int, step: int, loss: float) -> list[Event]:
-        old = self.nonfinite
-        if old is not None:
-            self.nonfinite = Event(kind="nonfinite", start=old.start, start_row=old.start_row,
-                                   detect=old.detect, detect_row=old.detect_row, peak=old.peak,
-                                   peak_row=old.peak_row, end=step, end_row=row,
-                                   detector="record")  # fmt: skip
+        if self.nonfinite is not None:
+            self.nonfinite = replace(self.nonfinite, end=step, end_row=row)
             return []
         self.nonfinite = Event(kind="nonfinite", start=step, start_row=row, detect=step,
                                detect_row=row, peak=step, peak_row=row, end=step, end_row=row,
@@ -210,7 +207,7 @@ class Detector:
 
 def _end(event: Event, *, recovered: bool) -> Event:
     recovery = "recovered" if recovered else "unrecovered"
-    return Event(**{**event.to_dict(), "closed": True, "recovery": recovery})
+    return replace(event, closed=True, recovery=recovery)
 
 
 def detect(
@@ -263,10 +260,4 @@ def _marked(events: list[Event], steps: list[int]) -> list[Event]:
     # A row counts if no later row has a step as low.
     later = np.minimum.accumulate(array[::-1])[::-1]
     counts = np.append(array[:-1] < later[1:], True)
-    return [
-        e if counts[e.start_row] else Event(**{**_fields(e), "overwritten": True}) for e in events
-    ]
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in event.__slots__}
+    return [e if counts[e.start_row] else replace(e, overwritten=True) for e in events]

@@ -49,7 +49,6 @@ class Excursion:
     levels: list[float] = field(default_factory=list)
     """Medians of consecutive blocks."""
     after: list[float] = field(default_factory=list)
-    done: bool = False
     signals: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, row: int, step: int, value: float, stride: int) -> float:

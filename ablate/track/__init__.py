@@ -5,6 +5,8 @@ A tracker that cannot start, hangs or refuses is noted in the trial's log, and t
     wandb_mirror.py   starts and ends the mirror process of a trial
     mirror.py         that process: reads the local files, writes one wandb run
     sync.py           a whole study at any later time (`ablate sync`)
+    sending.py        its trials to a server, which is asked at the end what it shows
+    copies.py         what was asked of it, and what it did with each trial
     offline.py        offline runs: rebuilt whole, and read back
     remote.py         what a server holds: every row, never a sample
     workspace.py      a saved view that compares the arms

@@ -8,7 +8,7 @@ import json
 import netrc
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,11 @@ from ablate.track.facts import Facts
 
 __all__ = [
     "choose_mode",
+    "end_run",
+    "import_wandb",
     "is_online_elsewhere",
+    "last_step_of",
+    "log_rows",
     "mark_online",
     "only_writer",
     "require_key",
@@ -115,6 +119,21 @@ def start_run(
     return run
 
 
+def log_rows(run: Any, rows: Iterable[Mapping[str, Any]], after: int = 0) -> tuple[int, int]:
+    """Logs the rows behind step `after`, in order; (the last step that wandb has, rows logged)."""
+    number = 0
+    for row in rows:
+        if row["step"] > after:
+            run.log(dict(row), step=row["step"], commit=True)
+            after, number = row["step"], number + 1
+    return after, number
+
+
+def last_step_of(run: Any) -> int:
+    """The last step that the server has of a resumed run."""
+    return max(0, run.starting_step - 1)
+
+
 def import_wandb() -> Any:
     """wandb, with its reporting of errors to its makers off."""
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -174,13 +193,13 @@ def mark_online(trial: TrialDir, run: Any) -> None:
         write_json(trial.path / FOLDER / ONLINE, where)
 
 
-def is_online_elsewhere(trial: TrialDir, facts: Facts) -> str | None:
-    """The address at which a server has this run already, if it was ever sent."""
+def is_online_elsewhere(trial: TrialDir, facts: Facts) -> bool:
+    """Whether a server has this run already."""
     try:
         noted = json.loads((trial.path / FOLDER / ONLINE).read_text())
-        return str(noted["url"]) if noted["id"] == facts.id else None
+        return noted["id"] == facts.id
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return False
 
 
 def told(error: BaseException) -> AblateError:

@@ -20,7 +20,15 @@ from typing import Any
 
 from ablate.rundir import ENDED, Attempt, TrialDir
 from ablate.rundir.names import METRICS
-from ablate.track.client import CONNECTED, end_run, mark_online, only_writer, start_run
+from ablate.track.client import (
+    CONNECTED,
+    end_run,
+    last_step_of,
+    log_rows,
+    mark_online,
+    only_writer,
+    start_run,
+)
 from ablate.track.facts import facts_of, summary_of
 from ablate.track.offline import rebuild
 
@@ -38,18 +46,11 @@ def follow(attempt: Attempt) -> None:
     run = start_run(facts, mode="online", folder=trial.path)
     mark_online(trial, run)
     say(f"{CONNECTED}{run.url}")
-    sent = max(0, run.starting_step - 1)
-    for row in trial.stitched():
-        if row["step"] > sent:
-            run.log(row, step=row["step"], commit=True)
-            sent = row["step"]
+    sent, _ = log_rows(run, trial.stitched(), last_step_of(run))
     tail, status = Tail(attempt.path / METRICS), None
     while status is None:
         status = _status_on_stdin()
-        for row in tail.rows():
-            if row["step"] > sent:
-                run.log(row, step=row["step"], commit=True)
-                sent = row["step"]
+        sent, _ = log_rows(run, tail.rows(), sent)
     try:
         end_run(run, summary_of(trial, status, {}), status)
     except TimeoutError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ablate.errors import DataError
 from ablate.rundir import TrialDir, write_json
-from ablate.track.client import FOLDER, end_run, is_online_elsewhere, start_run
+from ablate.track.client import FOLDER, end_run, is_online_elsewhere, log_rows, start_run
 from ablate.track.facts import RECORD, Facts, facts_of, record_of, rows_of, summary_of
 from ablate.track.records import Record
 
@@ -58,10 +58,7 @@ def rebuild(
     building.mkdir(parents=True)
     try:
         run = start_run(facts, mode="offline", folder=building, project=project, entity=entity)
-        rows = 0
-        for row in rows_of(trial):
-            run.log(row, step=row["step"], commit=True)
-            rows += 1
+        _, rows = log_rows(run, rows_of(trial))
         end_run(run, {**summary, RECORD: record}, status)
         (made,) = (building / "wandb").glob("offline-run-*")
         write_json(made / NOTE, {"record": record})

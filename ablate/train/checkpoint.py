@@ -20,7 +20,7 @@ import torch
 
 from ablate.rundir import Attempt, TrialDir
 
-__all__ = ["Checkpoint", "load_model_state", "prune", "read", "read_newest", "save"]
+__all__ = ["Checkpoint", "load_model_state", "prune", "read_newest", "save"]
 
 log = logging.getLogger(__name__)
 
@@ -75,36 +75,32 @@ def read_newest(
     trial: TrialDir,
     device: torch.device,
     on_unreadable: Callable[[int, int, str], None] | None = None,
+    *,
+    before: int | None = None,
 ) -> Checkpoint | None:
-    """The newest checkpoint that can be read; damaged ones are skipped with a warning."""
-    for attempt, step in _candidates(trial):
-        found = read(attempt, step, device, on_unreadable)
-        if found is not None:
-            return found
-    return None
+    """The newest checkpoint that can be read; damaged ones are skipped with a warning.
 
-
-def read(
-    attempt: Attempt,
-    step: int,
-    device: torch.device,
-    on_unreadable: Callable[[int, int, str], None] | None = None,
-) -> Checkpoint | None:
-    """One checkpoint, or None with a warning where it is damaged."""
-    folder = attempt.checkpoint_path(step)
-    try:
-        train = _read(folder / TRAIN, device)
-        if train["step"] != step:
-            raise ValueError(f"it says step {train['step']}")
-        model = _read(folder / MODEL, device) if train["has_model"] else None
-        return Checkpoint(attempt=attempt.number, step=step, model=model, train=train)
-    except torch.OutOfMemoryError:
-        raise  # the file is sound, the device is full
-    except Exception as error:  # garbage makes the unpickler raise anything at all
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        log.warning("Checkpoint %s cannot be read and is skipped (%s).", folder, reason)
-        if on_unreadable is not None:
-            on_unreadable(attempt.number, step, reason)
+    Args:
+        trial: of which every attempt is looked at.
+        device: where the tensors go.
+        on_unreadable: told attempt, step and reason of what is skipped.
+        before: a step; only checkpoints of earlier ones are taken.
+    """
+    for attempt, step in _candidates(trial, before):
+        folder = attempt.checkpoint_path(step)
+        try:
+            train = _read(folder / TRAIN, device)
+            if train["step"] != step:
+                raise ValueError(f"it says step {train['step']}")
+            model = _read(folder / MODEL, device) if train["has_model"] else None
+            return Checkpoint(attempt=attempt.number, step=step, model=model, train=train)
+        except torch.OutOfMemoryError:
+            raise  # the file is sound, the device is full
+        except Exception as error:  # garbage makes the unpickler raise anything at all
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            log.warning("Checkpoint %s cannot be read and is skipped (%s).", folder, reason)
+            if on_unreadable is not None:
+                on_unreadable(attempt.number, step, reason)
     return None
 
 
@@ -113,10 +109,11 @@ def load_model_state(folder: Path, device: torch.device | str = "cpu") -> dict[s
     return _read(folder / MODEL, device)
 
 
-def _candidates(trial: TrialDir) -> Iterator[tuple[Attempt, int]]:
+def _candidates(trial: TrialDir, before: int | None) -> Iterator[tuple[Attempt, int]]:
     for attempt in reversed(trial.attempts()):
         for step in reversed(attempt.checkpoint_steps()):
-            yield attempt, step
+            if before is None or step < before:
+                yield attempt, step
 
 
 def _read(path: Path, device: torch.device | str) -> dict[str, Any]:

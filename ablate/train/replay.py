@@ -81,14 +81,12 @@ def replay(
 
 def _restore(run: Run, trial: TrialDir, first: int) -> int:
     """The newest readable checkpoint before step `first`; 0 where there is none."""
-    for attempt in reversed(trial.attempts()):
-        for step in reversed([s for s in attempt.checkpoint_steps() if s < first]):
-            found = checkpoint.read(attempt, step, run.device)
-            if found is not None and found.model is not None:
-                run.restore(found)
-                return step
-    run.response.begin(run)
-    return 0
+    found = checkpoint.read_newest(trial, run.device, before=first)
+    if found is None:
+        run.response.begin(run)
+        return 0
+    run.restore(found)
+    return found.step
 
 
 class _Look:

@@ -31,12 +31,10 @@ __all__ = ["Run", "assemble", "choose_device", "seed_step"]
 
 log = logging.getLogger(__name__)
 
-STATEFUL = ("optimiser", "clip", "precision", "detector", "response")
-"""The parts of a run, besides the model, that carry something from one step to the next."""
-
-
 UPDATED = ("optimiser", "clip", "precision")
-"""Those that an update changes: what a rewind puts back."""
+"""The parts of a run, besides the model, that an update changes: what a rewind puts back."""
+STATEFUL = (*UPDATED, "detector", "response")
+"""Those that carry anything from one step to the next."""
 
 
 @dataclass(kw_only=True)

@@ -60,6 +60,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["train", *TINY, "data.path=a", "data.dataset=b"], ["data.path"]),
     (["train", *TINY, "train.activation_checkpointing=some"], ["activation_checkpointing"]),
     (["train", *TINY, "optim.name=nowhere:Thing"], ["nowhere"]),
+    (["train", *TINY, "spikes.name=nowhere:Thing"], ["spikes.name", "nowhere"]),
     (["train", *TINY, "model.layer_norm_type=nowhere:Norm"], ["nowhere"]),
     # files and folders
     (["train", *TINY, "data.path=absent.txt"], ["data.path", "absent.txt"]),

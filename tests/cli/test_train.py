@@ -107,6 +107,28 @@ def test_a_failing_trial_says_why_and_where_the_traceback_is(
     assert "this norm is broken" in out
 
 
+def test_an_edited_norm_of_ones_own_is_trained_and_not_shown_as_it_was(
+    call: Call, small: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "own_norms.py"
+    code = BROKEN_NORM.replace('raise ZeroDivisionError("this norm is broken")', "return x * {}")
+    command = ["train", *small, "model.layer_norm_type=own_norms:Norm"]
+    results = []
+    for factor in ("1.0", "0.5", "1.0"):
+        file.write_text(code.format(factor))
+        sys.modules.pop("own_norms", None)  # each command is a process of its own
+        status, out, err = call(*command)
+        assert status == 0, err
+        results.append((out, "is finished" in err))
+    (one, shown), (other, _), again = results
+    assert one != other
+    assert not shown
+    assert again == (one, True)
+    arms = StudyDir(Path("runs/train")).manifest()["arms"]
+    assert len(arms) == 2
+    assert "sources.model.layer_norm_type" in arms[1]["diff"]
+
+
 def test_a_diverging_trial_is_a_result_with_an_exit_code_of_its_own(
     call: Call, small: list[str]
 ) -> None:

@@ -15,10 +15,12 @@ import pyarrow.parquet as parquet
 import pytest
 from fake_training import make_trial, run
 
+from ablate.config.fingerprint import trial_id
+from ablate.config.sources import SOURCES, sources
 from ablate.errors import TrialEndedError
 from ablate.launch import job
 from ablate.launch.job import FencedOffError, run_job
-from ablate.rundir import TrialDir
+from ablate.rundir import StudyDir, TrialDir
 
 
 def steps_in_parquet(trial: TrialDir) -> list[int]:
@@ -212,3 +214,23 @@ def test_the_record_of_a_trial_is_written_without_pandas() -> None:
         "assert math.isnan(table['a'][1].as_py()) and table['step'].to_pylist() == [1, 2, 3]\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_trial_whose_own_code_was_edited_does_not_go_on_until_the_edit_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = tmp_path / "own_clip.py"
+    code.write_text("class Clip: ...\n")
+    config = {"seed": 0, "train": {"steps": 20}, "clip": {"name": "own_clip:Clip"}}
+    config = {**config, "fake": {"signal_at": 12}, SOURCES: sources(config)}
+    trial = StudyDir(tmp_path / "study").trial(trial_id("arm", config))
+    trial.create(config, 20)
+    assert run_job(trial, run=run).status == "preempted"
+    code.write_text("class Clip:\n    limit = 2\n")
+    state = run_job(trial, run=run)
+    assert state.status == "failed"
+    assert "clip.name=own_clip:Clip" in (state.reason or "")
+    code.write_text("class Clip: ...\n")
+    assert run_job(trial, again=("failed",), run=run).status == "done"
+    assert steps_in_parquet(trial) == list(range(1, 21))

@@ -13,6 +13,7 @@ from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleC
 from ablate.config.schema.running import TrackConfig
 from ablate.config.schema.spikes import SpikesConfig
 from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
+from ablate.config.sources import SOURCES
 from ablate.config.typed import build, require
 
 __all__ = ["TrialConfig"]
@@ -51,5 +52,5 @@ class TrialConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> TrialConfig:
-        """A resolved configuration tree; a `sweep` section, if any, is left to the planner."""
-        return build(cls, {k: v for k, v in values.items() if k != "sweep"})
+        """A resolved configuration tree; `sweep` and `sources` are left to the planner."""
+        return build(cls, {k: v for k, v in values.items() if k not in ("sweep", SOURCES)})
