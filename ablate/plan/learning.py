@@ -32,7 +32,6 @@ class Learning:
     seeds_needed: int | None
     """To tell the smallest effect of interest from 0; None where the noise is unknown."""
     seeds_needed_unpaired: int | None
-    standard_error: float | None
     power: list[dict[str, Any]]
     """{effect, standard_errors, power, low, high}: low and high where the sd is an estimate."""
     main_effect: float | None = None
@@ -89,7 +88,6 @@ def learning_of(
             reason=f"the noise is unknown: {noise.source}",
             seeds_needed=None,
             seeds_needed_unpaired=None,
-            standard_error=None,
             power=[],
         )
     paired, unpaired = (rule_test(arms, decide, seeds, paired=p) for p in (True, False))
@@ -103,7 +101,6 @@ def learning_of(
         seeds_needed_unpaired=(
             differs_unpaired.seeds_needed(smallest, noise.unpaired) if noise.unpaired else None
         ),
-        standard_error=paired.error(noise.sd),
         power=_power(paired, smallest, noise) if seeds > 1 else [],
         main_effect=_main_effect(len(arms), seeds, factors, decide, noise.sd) if factors else None,
     )
