@@ -106,11 +106,13 @@ def whole_budget(overrides: Sequence[str]) -> list[str]:
     return [*rest, "sweep.budget=null", *parts]
 
 
-def overruled(own: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
+def overruled(own: Any, now: Any) -> list[str]:
     """Says which budget of the sweep's own another kind of budget has replaced."""
-    lost = {k: v for k, v in (own or {}).items() if v is not None and k not in (now or {})}
-    if not lost or not now:
-        return []  # a budget of null says what it does
+    if not isinstance(own, Mapping) or not isinstance(now, Mapping):
+        return []  # null says what it does, and what is no budget is refused later
+    lost = {k: v for k, v in own.items() if v is not None and k not in now}
+    if not lost:
+        return []
     said = ", ".join(f"sweep.budget.{k}={v}" for k, v in now.items())
     return [f"{said} stands in place of the sweep's own budget ({budget_text(lost)})."]
 

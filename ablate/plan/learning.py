@@ -9,6 +9,7 @@ from typing import Any
 from ablate.plan.budget import tokens_per_step
 from ablate.plan.power import Noise, Test
 from ablate.plan.speed import Speeds, speed_key
+from ablate.plan.spending import look_of
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
 
 __all__ = ["Cost", "Learning", "cost_of", "learning_of", "rule_test"]
@@ -58,14 +59,11 @@ def rule_test(
 ) -> Test:
     """The test of the frozen rule, at the level of the look that so many seeds are."""
     pairs = [{arm.name, arm.reference} for arm in arms if arm.reference]
-    alpha, spending = decide["alpha"], decide.get("spending")
-    if spending and seeds in spending["looks"]:
-        alpha = spending["alpha_at_look"][spending["looks"].index(seeds)]
     return Test(
         arms=len(arms),
         seeds=seeds,
         comparisons=len(pairs),
-        alpha=alpha,
+        alpha=look_of(decide, seeds, [])["alpha"],
         correction=decide["correction"],
         smallest_effect=decide["smallest_effect"],
         shared=bool(pairs) and bool(set.intersection(*pairs)),
