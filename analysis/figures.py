@@ -15,7 +15,7 @@ import pandas as pd
 from ablate.analysis.bands import bands
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.material import Material
-from ablate.analysis.palette import VERDICT_COLOURS, arm_colours, arm_dashes, translucent
+from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, arm_colours, arm_dashes, translucent
 
 __all__ = [
     "curve_figure",
@@ -23,7 +23,6 @@ __all__ = [
     "visible_range",
 ]
 
-_LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
 _BANDS_UP_TO = 20
 """Arms; more bands than that hide each other and everything else."""
 
@@ -99,7 +98,7 @@ def curve_figure(
             "zeroline": False,
             "range": visible_range(curve),
         },
-        "legend": _LEGEND,
+        "legend": LEGEND,
         "hovermode": "x unified" if len(arms) <= _BANDS_UP_TO else "closest",
     }
     return {"data": data, "layout": layout}

@@ -10,11 +10,9 @@ import pandas as pd
 
 from ablate.analysis.display import decimals
 from ablate.analysis.judgement import Judgement
-from ablate.analysis.palette import VERDICT_COLOURS, translucent
+from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, translucent
 
 __all__ = ["effects_figure", "seed_differences"]
-
-_LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
 
 
 def seed_differences(j: Judgement) -> pd.DataFrame:
@@ -78,7 +76,7 @@ def effects_figure(j: Judgement) -> dict[str, Any]:
             matters
             | {"fillcolor": "rgba(138,143,152,0.16)", "line": {"width": 0}, "layer": "below"}
         ],
-        "legend": _LEGEND,
+        "legend": LEGEND,
         "hovermode": "closest",
     }
     return {"data": data, "layout": layout}

@@ -37,6 +37,8 @@ class Judgement:
     values: pd.DataFrame
     """`arm, seed, value` of what was compared; not a number where the trial diverged."""
     lrs: pd.DataFrame
+    ended: pd.DataFrame
+    """Every trial that ended, also at other learning rates; `ok` where it has a final value."""
     chosen: list[str]
     """Ids of the trials that were compared or counted: each seed at the learning rate that is best
     on the other seeds of its arm."""
@@ -142,6 +144,7 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         fit=model,
         values=values,
         lrs=lrs,
+        ended=ended,
         chosen=chosen["id"].tolist(),
         exploratory=exploratory,
         notes=[*looks, *_notes(model, lrs, judging, counts, trials)],

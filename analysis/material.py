@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ablate.analysis.bands import Thinner
@@ -50,17 +49,6 @@ class Material:
         if not len(curves) or set(curves["id"].unique()) <= set(self.j.chosen):
             return curves
         return curves[curves["id"].isin(self.j.chosen)]
-
-    @cached_property
-    def ended(self) -> pd.DataFrame:
-        """Every trial that ended, also at other learning rates; `ok` where it has a final value."""
-        t, metric = self.j.frames.trials, self.j.rule.metric
-        kept = t[t["status"].isin(["done", "diverged"])].copy()
-        if metric not in kept:
-            kept[metric] = np.nan
-        kept[metric] = kept[metric].astype(float)
-        kept["ok"] = (kept["status"] == "done") & np.isfinite(kept[metric])
-        return kept
 
     @cached_property
     def events(self) -> dict[str, list[Event]]:

@@ -1,10 +1,13 @@
-"""Colours that read on white and on black, for arms and for verdicts."""
+"""Colours that read on white and on black, for arms and for verdicts; where a legend stands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["VERDICT_COLOURS", "arm_colours", "arm_dashes", "translucent"]
+__all__ = ["LEGEND", "VERDICT_COLOURS", "arm_colours", "arm_dashes", "translucent"]
+
+LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
+"""Of plotly: above the plot."""
 
 _BASELINE = "#8a8f98"
 _ARMS = (

@@ -48,24 +48,24 @@ def equivalents(m: Material) -> pd.DataFrame:
 
 
 def u_curves(m: Material) -> pd.DataFrame:
-    made = rates.u_curves(m.ended, m.j.rule.metric)
+    made = rates.u_curves(m.j.ended, m.j.rule.metric)
     return made[made.groupby("arm")["lr"].transform("nunique") > 1]
 
 
 def sensitivity(m: Material) -> pd.DataFrame:
     metric = m.j.rule.metric
     return rates.sensitivity(
-        m.ended, metric, cap=_at_start(m), lower_is_better=m.j.rule.lower_is_better
+        m.j.ended, metric, cap=_at_start(m), lower_is_better=m.j.rule.lower_is_better
     )
 
 
 def _at_start(m: Material) -> float | None:
     """The metric at initialisation, by the first training loss; None where that says nothing."""
-    metric, curves, loss = m.j.rule.metric, m.j.frames.curves, m.ended.get("val/loss")
+    metric, curves, loss = m.j.rule.metric, m.j.frames.curves, m.j.ended.get("val/loss")
     if "train/loss" not in curves or loss is None or not metric.startswith("val/"):
         return None
     first = curves.loc[curves["step"] <= 1, "train/loss"].to_numpy(dtype=float)
-    ratio = float((m.ended[metric] / loss).median())  # bits per byte and nats per token
+    ratio = float((m.j.ended[metric] / loss).median())  # bits per byte and nats per token
     known = metric in ("val/loss", "val/bpb") and np.isfinite(first).any() and np.isfinite(ratio)
     return float(np.nanmean(first)) * ratio if known else None
 
@@ -92,12 +92,19 @@ def pareto(m: Material) -> pd.DataFrame:
     return money.pareto(costs(m), lower_is_better=m.j.rule.lower_is_better)
 
 
-def scaling(m: Material) -> pd.DataFrame:
+def sized(m: Material) -> tuple[pd.DataFrame, str]:
+    """What a scaling law is fitted to, and over what (`scaling_points`); empty without sizes."""
     factor = next((f for f in m.j.manifest.get("factors") or {} if f in GROWING), None)
     if factor is None or m.j.rule.metric not in m.trials:
-        return pd.DataFrame()
+        return pd.DataFrame(), ""
     done = m.trials[m.trials["status"] == "done"]
-    points, over = scaling_points(done, m.j.rule.metric, m.levels, factor)
+    return scaling_points(done, m.j.rule.metric, m.levels, factor)
+
+
+def scaling(m: Material) -> pd.DataFrame:
+    points, over = sized(m)
+    if not len(points):
+        return points
     table, fit = fit_scaling(points)
     if fit is None:
         return table

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.multiplicity import CORRECTIONS
+from ablate.design.rule import rule_changes
 from ablate.errors import ConfigError
 
 __all__ = ["Rule", "at_look", "read_rule"]
@@ -63,20 +62,14 @@ def read_rule(manifest: Mapping[str, Any], metric: str | None = None) -> tuple[R
     frozen = manifest.get("decide")
     names = {f.name for f in dataclasses.fields(Rule)} - {"look"}
     rule = Rule(**{k: v for k, v in (frozen or {}).items() if k in names and v is not None})
-    reasons = []
+    reasons = rule_changes(manifest, {"metric": metric} if metric != rule.metric else None)
     if not frozen or manifest.get("design") == "singles":
-        reasons.append(
+        said = (
             "its trials were run one by one, without a plan: arms, seeds and decision rule were "
             "not fixed before the runs"
         )
-    elif manifest.get("decide_hash") not in (None, _hash(frozen)):
-        reasons.append("the decision rule was changed after the launch")
-    if metric is not None and metric != rule.metric:
-        reasons.append(
-            f"{metric} is not the metric that was chosen before the runs ({rule.metric})"
-        )
-        rule = dataclasses.replace(rule, metric=metric)
-    return rule, reasons
+        reasons = [said, *(reasons if frozen else [])]
+    return dataclasses.replace(rule, metric=metric or rule.metric), reasons
 
 
 def at_look(
@@ -134,9 +127,3 @@ def _code_changes(history: list[dict[str, Any]], first: Mapping[str, Any]) -> li
         for (_, a), (r, b) in itertools.pairwise(known)
         if a != b
     ]
-
-
-def _hash(decide: Mapping[str, Any]) -> str:
-    """As the plan froze it: SHA-256 of JSON with sorted keys and no spaces."""
-    text = json.dumps(decide, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

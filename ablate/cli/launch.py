@@ -50,6 +50,8 @@ def main(argv: Sequence[str]) -> int:
     from ablate.launch.freeze import freeze, study_of
 
     plan = asked_plan(options.overrides)
+    for note in plan.notes:
+        print(f"Note: {note}", file=sys.stderr)
     _refuse_force(plan)
     again = RETRIED if options.retry_failed else ()
     command = shlex.join(["ablate", "launch", *options.overrides])

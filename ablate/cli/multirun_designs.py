@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.compose import Composer
 from ablate.errors import AblateError, ConfigError, show
 from ablate.plan import Plan, difference, plan_written, single_trial
-from ablate.plan.planning import whole_budget
+from ablate.plan.planning import sweep_section
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -49,9 +49,9 @@ def plan_multirun(parsed: Sequence[Override], study: str) -> tuple[Plan, list[li
     composer = Composer()
     given = read_overrides(parsed, composer)
     first = [f"sweep={given.sweep}"] if given.sweep else []
-    tree = composer.compose(whole_budget([*first, *given.of_sweep, *given.base]))
-    section = _section(tree.get("sweep") or {}, given)
-    plan = plan_written(section, given.sweep or study, first, given.base, composer)
+    written, notes = sweep_section([*first, *given.of_sweep, *given.base], composer)
+    section = _section(written or {}, given)
+    plan = plan_written(section, given.sweep or study, first, given.base, composer, notes)
     return plan, jobs_of(plan, first)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +24,9 @@ NARROW = 100
 """Below so many columns an arm is a paragraph, not a row."""
 PIPE_WIDTH = 160
 LONGEST_NAME = 48
-"""Longer names of arms are folded."""
+"""Where arms have longer names, what they differ in stands below the name and not beside it."""
+MOST_NAMED = 8
+"""Arms; of more the foot gives the number."""
 
 
 def console() -> Console:
@@ -56,11 +59,12 @@ def _head(plan: Plan) -> Text:
 def _table(plan: Plan) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     short = max(len(arm.name) for arm in plan.arms) <= LONGEST_NAME
-    table.add_column(
-        "arm", style="bold", no_wrap=short, overflow="fold", ratio=None if short else 1
-    )
-    table.add_column("against", overflow="fold")
-    table.add_column("differs in", overflow="fold", ratio=1)
+    if short:
+        table.add_column("arm", style="bold", no_wrap=True)
+        table.add_column("against", overflow="fold")
+        table.add_column("differs in", overflow="fold", ratio=1)
+    else:
+        table.add_column("arm, and what it differs in", overflow="fold", ratio=1)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("FLOPs/token", justify="right", no_wrap=True)
     if any(arm.resized for arm in plan.arms):
@@ -69,17 +73,23 @@ def _table(plan: Plan) -> Table:
     table.add_column("tokens", justify="right", no_wrap=True)
     counts = _counts(plan)
     for arm in plan.arms:
-        row: list[RenderableType] = [
-            Text(arm.name),
-            Text(arm.reference or "–"),
-            Text(_differences(arm)),
-            f"{arm.parameters:,}",
-            amount(arm.flops_per_token),
-        ]
+        row: list[RenderableType]
+        if short:
+            row = [Text(arm.name), Text(arm.reference or "–"), Text(_differences(arm))]
+        else:
+            row = [_above(arm)]
+        row += [f"{arm.parameters:,}", amount(arm.flops_per_token)]
         if any(other.resized for other in plan.arms):
             row.append(Text(_pairs(arm.resized) or "–"))
         table.add_row(*row, str(counts[arm.name]), amount(counts[arm.name] * plan.tokens))
     return table
+
+
+def _above(arm: PlannedArm) -> RenderableType:
+    """The name, and indented below it reference and differences."""
+    against = f"against {arm.reference}: " if arm.reference else ""
+    below = Text(against + _differences(arm))
+    return Group(Text(arm.name, style="bold"), Padding(below, (0, 0, 0, 2)))
 
 
 def _list(plan: Plan) -> RenderableType:
@@ -129,8 +139,11 @@ def _foot(plan: Plan) -> list[str]:
     if plan.rates:
         lines.append(f"Every arm at optim.lr {', '.join(f'{rate:g}' for rate in plan.rates)}.")
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
-        names = ", ".join(arm.name for arm in plan.arms if arm.paired == paired)
-        lines.append(f"Paired with its reference after resizing, {names}: {paired}.")
+        names = [arm.name for arm in plan.arms if arm.paired == paired]
+        who = ", ".join(names)
+        if len(names) > MOST_NAMED:
+            who = f"{len(names)} of {len(plan.arms)} arms"
+        lines.append(f"Paired with its reference after resizing, {who}: {paired}.")
     lines += rule_lines(plan.decide, plan.seeds)
     lines += learning_lines(plan) + cost_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]

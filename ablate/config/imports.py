@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
+from ablate.config.typed import closest
 from ablate.errors import ConfigError
 
-__all__ = ["is_import_path", "load_object"]
+__all__ = ["is_import_path", "load_object", "require_known"]
 
 
 def is_import_path(name: str) -> bool:
     """Whether `name` is `package.module:Object`."""
     return ":" in name
+
+
+def require_known(field: str, name: str, known: Collection[str]) -> None:
+    """Raises ConfigError unless `name` is one of `known`, or an import path."""
+    if name not in known and not is_import_path(name):
+        raise ConfigError(field, name, "must be one of " + ", ".join(known), closest(name, known))
 
 
 def load_object(field: str, path: str) -> Any:

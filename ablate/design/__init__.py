@@ -29,7 +29,17 @@ from ablate.design.one_factor import one_factor
 from ablate.design.random_subset import random_info, random_subset
 from ablate.design.sequential import sequential
 
-__all__ = ["BASELINE", "DESIGNS", "INFO", "ArmSpec", "Design", "Factors", "Level", "slug"]
+__all__ = [
+    "BASELINE",
+    "CROSSED",
+    "DESIGNS",
+    "INFO",
+    "ArmSpec",
+    "Design",
+    "Factors",
+    "Level",
+    "slug",
+]
 
 Design = Callable[..., list[ArmSpec]]
 """Factors to arms; keyword arguments are fields of the sweep that this design alone reads."""
@@ -44,6 +54,9 @@ DESIGNS: dict[str, Design] = {
     "random": random_subset,
     "sequential": sequential,
 }
+
+CROSSED = ("factorial", "fractional")
+"""Designs that cross all factors in balance, so that a main effect is a mean over all trials."""
 
 INFO: dict[str, Callable[..., dict[str, Any]]] = {
     "fractional": fractional_info,

@@ -3,6 +3,7 @@
 sweep.py      the typed `sweep:` section        factors.py   levels and their labels
 spending.py   the level of each look             lists.py     levels zipped, multiplied, united
 planning.py   the way from sweep to plan        exclude.py   combinations left out
+trials.py     arms, seeds and rates             notes.py     what a reader has to know
 arms.py       inert, conflicting, double arms   effective.py what a run reads of its configuration
 sizing.py     equal steps, equal size           budget.py    one number of steps for all
 match.py      resizing to the baseline          canonical.py the form that config.yaml holds

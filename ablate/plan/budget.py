@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ablate.config.typed import closest, require
 from ablate.errors import ConfigError
 
-__all__ = ["quantity", "steps_of", "tokens_per_step"]
+__all__ = [
+    "budget_text",
+    "given_steps",
+    "overruled",
+    "quantity",
+    "sets_budget",
+    "steps_of",
+    "tokens_per_step",
+    "whole_budget",
+]
 
 SUFFIXES = {
     "": 1,
@@ -67,11 +76,9 @@ def steps_of(
                 f"sweep.budget.{key}", given[key], "there is no such budget", closest(key, KINDS)
             )
     if len(given) != 1:
-        shown = ", ".join(f"{k}: {v}" for k, v in given.items())
-        reason = "must name one of steps, tokens and flops"
-        raise ConfigError(
-            "sweep.budget", f"{{{shown}}}", reason, "Write for example budget: {tokens: 2M}"
-        )
+        shown, reason = f"{{{budget_text(given)}}}", "must name one of steps, tokens and flops"
+        remedy = "Write for example budget: {tokens: 2M}"
+        raise ConfigError("sweep.budget", shown, reason, remedy)
     ((kind, value),) = given.items()
     field = f"sweep.budget.{kind}"
     amount = quantity(field, value)
@@ -83,3 +90,38 @@ def steps_of(
     remedy = f"One step costs {step:,} {kind}"
     require(steps >= 1, field, value, "is less than one step of the baseline", remedy)
     return steps
+
+
+def sets_budget(override: str) -> bool:
+    return override.lstrip("+").startswith(("sweep.budget=", "sweep.budget."))
+
+
+def whole_budget(overrides: Sequence[str]) -> list[str]:
+    """A budget on the command line stands in place of the sweep's: tokens do not join its steps."""
+    budget = [o for o in overrides if sets_budget(o)]
+    if not budget:
+        return list(overrides)
+    rest = [o for o in overrides if o not in budget]
+    parts = [f"++{o.lstrip('+')}" if "sweep.budget." in o.partition("=")[0] else o for o in budget]
+    return [*rest, "sweep.budget=null", *parts]
+
+
+def overruled(own: Any, now: Any) -> list[str]:
+    """Says which budget of the sweep's own another kind of budget has replaced."""
+    if not isinstance(own, Mapping) or not isinstance(now, Mapping):
+        return []  # null says what it does, and what is no budget is refused later
+    lost = {k: v for k, v in own.items() if v is not None and k not in now}
+    if not lost:
+        return []
+    said = ", ".join(f"sweep.budget.{k}={v}" for k, v in now.items())
+    return [f"{said} stands in place of the sweep's own budget ({budget_text(lost)})."]
+
+
+def given_steps(overrides: Sequence[str]) -> str | None:
+    """The override that sets train.steps, the newer word than a sweep's budget; None without."""
+    found = [o for o in overrides if o.partition("=")[0].lstrip("+") == "train.steps"]
+    return found[-1] if found else None
+
+
+def budget_text(budget: Mapping[str, Any]) -> str:
+    return ", ".join(f"{kind}: {value}" for kind, value in budget.items())

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ablate.config.fingerprint import NESTED, TOP_LEVEL, fingerprint
+from ablate.config.imports import is_import_path
 from ablate.model.config import ModelConfig
 
 __all__ = ["effective", "effective_fingerprint", "unread"]
@@ -101,7 +102,7 @@ def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, st
 
 def _unread_of_positions(c: ModelConfig) -> Iterator[tuple[str, str]]:
     scheme = c.position_scheme
-    if ":" in scheme:
+    if is_import_path(scheme):
         return
     reason = f"the position scheme is {scheme}"
     if scheme != "alibi":
@@ -151,7 +152,7 @@ SPIKES = {
 
 def _unread_of_spikes(name: str) -> Iterator[tuple[str, str]]:
     for field, readers in SPIKES.items():
-        if name not in readers and ":" not in name:
+        if name not in readers and not is_import_path(name):
             yield f"spikes.{field}", f"only {' and '.join(readers)} read it, not {name}"
 
 
@@ -160,7 +161,7 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     clip, optim, schedule = config["clip"], config["optim"], config["schedule"]
     readers = {"max_norm": "norm", "max_ratio": "ratio", "max_value": "value"}
     for name, reader in readers.items():
-        if clip["name"] != reader and ":" not in clip["name"]:
+        if clip["name"] != reader and not is_import_path(clip["name"]):
             yield f"clip.{name}", f"only clip.name={reader} reads it, not {clip['name']}"
     if clip["name"] == "none":
         for name in ("warmup_steps", "warmup_factor"):
@@ -169,7 +170,7 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "clip.warmup_factor", "clip.warmup_steps is 0"
     elif clip["warmup_factor"] == 1:
         yield "clip.warmup_steps", "clip.warmup_factor is 1"
-    if ":" not in optim["name"]:
+    if not is_import_path(optim["name"]):
         if optim["name"] != "muon":
             yield "optim.momentum", f"only optim.name=muon reads it, not {optim['name']}"
         if optim["name"] == "lion":
@@ -177,7 +178,7 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if optim["weight_decay"] == 0:
             for name in ("decay_norm_and_bias", "decay_embeddings"):
                 yield f"optim.{name}", "optim.weight_decay is 0"
-    if ":" not in schedule["name"]:
+    if not is_import_path(schedule["name"]):
         readers = {"exponent": "power_lr", "lr_min": "exponential", "periods": "wsds"}
         for name, reader in readers.items():
             if schedule["name"] != reader:

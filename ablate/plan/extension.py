@@ -25,10 +25,11 @@ from ablate.errors import ConfigError, PlanError, StudyError, show
 from ablate.plan.canonical import difference
 from ablate.plan.frozen import arm_seeds, frozen_plan
 from ablate.plan.manifest import code_version
-from ablate.plan.planning import plan_written, trial_of
+from ablate.plan.planning import plan_written
 from ablate.plan.spending import look_of
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.plan.sweep import SweepConfig
+from ablate.plan.trials import trial_of
 from ablate.rundir import StudyDir
 
 __all__ = ["Extension", "extend", "extended"]
@@ -146,9 +147,12 @@ def _sweep(frozen: dict[str, Any], overrides: Sequence[str]) -> tuple[SweepConfi
             raise ConfigError(override.key, override.value, reason, remedy)
         apply(tree, parse_override(f"++{line.lstrip('+')}"))
     written = tree["sweep"]
-    # Whether the new seeds are a declared look is said, not refused.
-    loose = {**written, "decide": {**(written.get("decide") or {}), "spending": None}}
-    return SweepConfig.from_mapping(loose), written
+    return SweepConfig.from_mapping(_without_looks(written)), written
+
+
+def _without_looks(written: dict[str, Any]) -> dict[str, Any]:
+    """Whether the new seeds are a declared look is said, not refused."""
+    return {**written, "decide": {**(written.get("decide") or {}), "spending": None}}
 
 
 def _more_seeds(plan: Plan, seeds: Sequence[int]) -> list[PlannedTrial]:
@@ -172,7 +176,7 @@ def _more_arms(
     cwd: Path | None,
 ) -> tuple[list[PlannedArm], list[PlannedTrial], dict[str, Any] | None]:
     name, overrides = manifest["sweep"]["name"], manifest["sweep"]["overrides"]
-    loose = {**written, "decide": {**(written.get("decide") or {}), "spending": None}}
+    loose = _without_looks(written)
     try:
         larger = plan_written(loose, name, [f"sweep={name}"], overrides, Composer(cwd))
     except PlanError as error:

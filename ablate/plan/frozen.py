@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.config.fingerprint import fingerprint
+from ablate.design import CROSSED
 from ablate.errors import StudyError
 from ablate.plan.canonical import difference
 from ablate.plan.learning import cost_of, learning_of
-from ablate.plan.noise import noise_on_disk
-from ablate.plan.power import Noise
+from ablate.plan.noise import known_noise
 from ablate.plan.speed import speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.rundir import StudyDir
@@ -39,10 +39,10 @@ def frozen_plan(study: StudyDir) -> Plan:
     decide = {"margin": decide["smallest_effect"], "spending": None, **decide}
     runs_dir, seeds = str(study.path.parent), len(arm_seeds(manifest))
     own = {t.fingerprint for t in trials if t.arm == manifest["baseline"]}
-    noise = noise_on_disk(runs_dir, decide["metric"], {arms[0].fingerprint, *own})
-    if written.get("noise"):
-        noise = Noise(sd=written["noise"], df=0, source="sweep.noise", kind="given")
-    factors = manifest["factors"] if manifest["design"] in ("factorial", "fractional") else None
+    noise = known_noise(
+        written.get("noise"), runs_dir, decide["metric"], {arms[0].fingerprint, *own}
+    )
+    crossed = len(manifest["factors"]) if manifest["design"] in CROSSED else None
     pilot = set(manifest.get("pilot") or [])
     return Plan(
         study=study.name,
@@ -64,7 +64,7 @@ def frozen_plan(study: StudyDir) -> Plan:
         trials=trials,
         pilot_seeds=list(dict.fromkeys(t.seed for t in trials if t.id in pilot)),
         noise=noise,
-        learning=learning_of(arms, decide, seeds, noise, len(factors) if factors else None),
+        learning=learning_of(arms, decide, seeds, noise, crossed),
         cost=cost_of(arms, trials, steps, speeds_on_disk(runs_dir), written.get("throughput")),
         notes=[],
     )

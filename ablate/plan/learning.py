@@ -9,6 +9,7 @@ from typing import Any
 from ablate.plan.budget import tokens_per_step
 from ablate.plan.power import Noise, Test
 from ablate.plan.speed import Speeds, speed_key
+from ablate.plan.spending import look_of
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
 
 __all__ = ["Cost", "Learning", "cost_of", "learning_of", "rule_test"]
@@ -32,7 +33,6 @@ class Learning:
     seeds_needed: int | None
     """To tell the smallest effect of interest from 0; None where the noise is unknown."""
     seeds_needed_unpaired: int | None
-    standard_error: float | None
     power: list[dict[str, Any]]
     """{effect, standard_errors, power, low, high}: low and high where the sd is an estimate."""
     main_effect: float | None = None
@@ -59,14 +59,11 @@ def rule_test(
 ) -> Test:
     """The test of the frozen rule, at the level of the look that so many seeds are."""
     pairs = [{arm.name, arm.reference} for arm in arms if arm.reference]
-    alpha, spending = decide["alpha"], decide.get("spending")
-    if spending and seeds in spending["looks"]:
-        alpha = spending["alpha_at_look"][spending["looks"].index(seeds)]
     return Test(
         arms=len(arms),
         seeds=seeds,
         comparisons=len(pairs),
-        alpha=alpha,
+        alpha=look_of(decide, seeds, [])["alpha"],
         correction=decide["correction"],
         smallest_effect=decide["smallest_effect"],
         shared=bool(pairs) and bool(set.intersection(*pairs)),
@@ -89,7 +86,6 @@ def learning_of(
             reason=f"the noise is unknown: {noise.source}",
             seeds_needed=None,
             seeds_needed_unpaired=None,
-            standard_error=None,
             power=[],
         )
     paired, unpaired = (rule_test(arms, decide, seeds, paired=p) for p in (True, False))
@@ -103,7 +99,6 @@ def learning_of(
         seeds_needed_unpaired=(
             differs_unpaired.seeds_needed(smallest, noise.unpaired) if noise.unpaired else None
         ),
-        standard_error=paired.error(noise.sd),
         power=_power(paired, smallest, noise) if seeds > 1 else [],
         main_effect=_main_effect(len(arms), seeds, factors, decide, noise.sd) if factors else None,
     )

@@ -13,10 +13,19 @@ from ablate.errors import StudyError
 from ablate.plan.power import Noise
 from ablate.rundir import StudyDir, list_studies
 
-__all__ = ["between_seeds", "noise_of", "noise_on_disk", "residual_sd"]
+__all__ = ["between_seeds", "known_noise", "noise_of", "noise_on_disk", "residual_sd"]
 
 Table = dict[str, dict[int, float]]
 """Arm (and learning rate) -> seed -> final value."""
+
+
+def known_noise(
+    given: float | None, runs_dir: str, metric: str, baselines: Collection[str]
+) -> Noise:
+    """`sweep.noise` where it is given, else what lies on disk (see `noise_on_disk`)."""
+    if given is not None:
+        return Noise(sd=given, df=0, source="sweep.noise", kind="given")
+    return noise_on_disk(runs_dir, metric, baselines)
 
 
 def noise_on_disk(runs_dir: str, metric: str, baselines: Collection[str]) -> Noise:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ablate.config.compose import Composer
-from ablate.config.fingerprint import fingerprint, trial_id
-from ablate.design import INFO, ArmSpec
+from ablate.design import CROSSED, INFO, ArmSpec
 from ablate.errors import ConfigError, PlanError
 from ablate.plan.arms import (
     ComposedArm,
@@ -18,21 +18,22 @@ from ablate.plan.arms import (
     merge_baseline,
     refuse_duplicates,
 )
-from ablate.plan.budget import tokens_per_step
+from ablate.plan.budget import overruled, sets_budget, whole_budget
 from ablate.plan.canonical import difference
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
 from ablate.plan.learning import cost_of, learning_of
 from ablate.plan.lineage import Adopted, adopt
 from ablate.plan.lineage import notes as lineage_notes
-from ablate.plan.noise import noise_on_disk
-from ablate.plan.power import Noise
+from ablate.plan.noise import known_noise
+from ablate.plan.notes import notes_of
 from ablate.plan.sizing import costs, resize, set_steps, still_paired
-from ablate.plan.speed import speeds_on_disk
-from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
+from ablate.plan.speed import Speeds, speeds_on_disk
+from ablate.plan.study_plan import Plan, PlannedArm
 from ablate.plan.sweep import SweepConfig, design_function
+from ablate.plan.trials import trials_of
 
-__all__ = ["plan_sweep", "plan_written", "whole_budget"]
+__all__ = ["plan_sweep", "plan_written", "sweep_section"]
 
 
 def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
@@ -44,13 +45,22 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
     """
     composer = Composer(cwd)
     name, base_overrides = _sweep_name(overrides)
-    tree = composer.compose(whole_budget(overrides))
-    written = tree.get("sweep")
+    written, notes = sweep_section(overrides, composer)
     if not isinstance(written, dict):
         raise PlanError(
             f"sweep={name} has no `sweep:` section. Write at least its question and factors."
         )
-    return plan_written(written, name, [f"sweep={name}"], base_overrides, composer)
+    return plan_written(written, name, [f"sweep={name}"], base_overrides, composer, notes)
+
+
+def sweep_section(overrides: Sequence[str], composer: Composer) -> tuple[Any, list[str]]:
+    """The `sweep:` section with these overrides, and what they do to it that is easily missed."""
+    composed = composer.compose(whole_budget(overrides)).get("sweep")
+    others = [o for o in overrides if not sets_budget(o)]
+    if len(others) == len(overrides) or not isinstance(composed, dict):
+        return composed, []
+    own = (composer.compose(others).get("sweep") or {}).get("budget")
+    return composed, overruled(own, composed.get("budget"))
 
 
 def plan_written(
@@ -59,6 +69,7 @@ def plan_written(
     first: Sequence[str],
     base_overrides: Sequence[str],
     composer: Composer,
+    notes: Sequence[str] = (),
 ) -> Plan:
     """The plan of a `sweep:` section, wherever it was written.
 
@@ -68,6 +79,7 @@ def plan_written(
         first: overrides that come before the sweep's own baseline.
         base_overrides: those that come after it, for every arm.
         composer: finds the user's options.
+        notes: what there is to know of the section already.
     """
     sweep = SweepConfig.from_mapping(written)
     runs_dir = composer.compose([*first, *base_overrides])["runs_dir"]
@@ -77,14 +89,15 @@ def plan_written(
     if sweep.design == "grid":
         arms = merge_baseline(arms)
     steps = set_steps(sweep, arms, base_overrides)
-    resized = resize(sweep, arms, lambda: speeds_on_disk(runs_dir))
+    speeds = speeds_on_disk(arms[0].config["runs_dir"])
+    resized = resize(sweep, arms, speeds)
     check_inert(arms)
     refuse_duplicates(arms)
     study = arms[0].config["study"] or name
     planned = _planned(arms, resized, study, sweep)
-    trials = _trials(planned, sweep)
     asked = {"name": name, "written": dict(written), "overrides": list(base_overrides)}
-    return _finish(sweep, study, asked, adopted, planned, trials, steps)
+    plan = _finish(sweep, study, asked, adopted, planned, speeds, steps)
+    return dataclasses.replace(plan, notes=[*notes, *plan.notes])
 
 
 def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
@@ -105,16 +118,6 @@ def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
             "A plan needs a sweep: write sweep=NAME, a file of sweeps/ (for example sweep=hello)."
         )
     return name, rest
-
-
-def whole_budget(overrides: Sequence[str]) -> list[str]:
-    """A budget on the command line stands in place of the sweep's: tokens do not join its steps."""
-    budget = [o for o in overrides if o.lstrip("+").startswith(("sweep.budget=", "sweep.budget."))]
-    if not budget:
-        return list(overrides)
-    rest = [o for o in overrides if o not in budget]
-    parts = [f"++{o.lstrip('+')}" if "sweep.budget." in o.partition("=")[0] else o for o in budget]
-    return [*rest, "sweep.budget=null", *parts]
 
 
 def _arms(sweep: SweepConfig, base: list[str], composer: Composer) -> list[ComposedArm]:
@@ -199,50 +202,21 @@ def _planned(
     return planned
 
 
-def _trials(arms: list[PlannedArm], sweep: SweepConfig) -> list[PlannedTrial]:
-    """The pilot, then seed by seed, so that a study cut short has whole blocks."""
-    cells = [(arms[0], seed) for seed in sweep.pilot_seeds]
-    cells += [(arm, seed) for seed in sweep.seed_list for arm in arms]
-    cells = list({(arm.name, seed): (arm, seed) for arm, seed in cells}.values())
-    return [
-        trial_of(arm.name, {**arm.config, "seed": seed}, rate, varied=len(sweep.rates) > 1)
-        for arm, seed in cells
-        for rate in sweep.rates or [None]
-    ]
-
-
-def trial_of(arm: str, config: dict[str, Any], rate: float | None, *, varied: bool) -> PlannedTrial:
-    """A trial at this peak rate (None: the configuration's own); `varied`: of several rates."""
-    if rate is not None:
-        config = {**config, "optim": {**config["optim"], "lr": rate}}
-    lr = rate if varied else None
-    return PlannedTrial(
-        id=trial_id(arm, config, lr=lr),
-        arm=arm,
-        seed=config["seed"],
-        lr=lr,
-        config=config,
-        fingerprint=fingerprint(config),
-    )
-
-
 def _finish(
     sweep: SweepConfig,
     study: str,
     asked: dict[str, Any],
     adopted: Adopted,
     arms: list[PlannedArm],
-    trials: list[PlannedTrial],
+    speeds: Speeds,
     steps: int,
 ) -> Plan:
+    trials = trials_of(arms, sweep)
     decide, seeds = sweep.decide.frozen(len(arms) - 1), len(sweep.seed_list)
     runs_dir = arms[0].config["runs_dir"]
     own = {trial.fingerprint for trial in trials if trial.arm == arms[0].name}
-    if sweep.noise is None:
-        noise = noise_on_disk(runs_dir, sweep.decide.metric, {arms[0].fingerprint, *own})
-    else:
-        noise = Noise(sd=sweep.noise, df=0, source="sweep.noise", kind="given")
-    factorial = sweep.design in ("factorial", "fractional")
+    noise = known_noise(sweep.noise, runs_dir, sweep.decide.metric, {arms[0].fingerprint, *own})
+    crossed = len(sweep.factors) if sweep.design in CROSSED else None
     return Plan(
         study=study,
         question=sweep.question.strip(),
@@ -266,43 +240,10 @@ def _finish(
         trials=trials,
         pilot_seeds=sweep.pilot_seeds if sweep.pilot else [],
         noise=noise,
-        learning=learning_of(arms, decide, seeds, noise, len(sweep.factors) if factorial else None),
-        cost=cost_of(arms, trials, steps, speeds_on_disk(runs_dir), sweep.throughput),
+        learning=learning_of(arms, decide, seeds, noise, crossed),
+        cost=cost_of(arms, trials, steps, speeds, sweep.throughput),
         notes=[
-            *_notes(sweep, arms),
+            *notes_of(sweep, arms, asked["overrides"]),
             *lineage_notes(adopted, arms[0].config, sweep.seed_list),
         ],
     )
-
-
-def _notes(sweep: SweepConfig, arms: list[PlannedArm]) -> list[str]:
-    notes = []
-    if sweep.exclude and sweep.design in ("factorial", "fractional"):
-        notes.append("sweep.exclude takes arms out, so the design is not orthogonal any more.")
-    if len(sweep.seed_list) < 2:
-        notes.append("One seed cannot support a verdict: every arm will be undecided.")
-    base = arms[0]
-    if sweep.match == "wallclock":
-        notes.append(
-            "Matched in time per token as predicted from measured speeds and FLOPs; the report "
-            "shows what it came to."
-        )
-    if sweep.match == "none":
-        for what, unit in (("parameters", "parameters"), ("flops_per_token", "FLOPs per token")):
-            far = [a.name for a in arms if abs(getattr(a, what) / getattr(base, what) - 1) > 0.01]
-            if far:
-                notes.append(
-                    f"More than 1 % from the baseline's {unit} (match: none): {_listed(far)}."
-                )
-    per_step = tokens_per_step(base.config)
-    other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
-    if other:
-        notes.append(
-            f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
-        )
-    return notes
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    left = len(names) - most
-    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")

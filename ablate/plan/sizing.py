@@ -9,7 +9,7 @@ from ablate.errors import PlanError, show
 from ablate.model import count
 from ablate.model.config import ModelConfig
 from ablate.plan.arms import ComposedArm
-from ablate.plan.budget import steps_of, tokens_per_step
+from ablate.plan.budget import given_steps, steps_of, tokens_per_step
 from ablate.plan.canonical import difference
 from ablate.plan.match import match
 from ablate.plan.speed import Speeds, speed_key
@@ -28,9 +28,8 @@ def costs(config: dict[str, Any]) -> tuple[int, int]:
 def set_steps(sweep: SweepConfig, arms: list[ComposedArm], overrides: Sequence[str]) -> int:
     """Sets train.steps of every arm, and returns it."""
     base = arms[0].config
-    explicit = any(o.partition("=")[0].lstrip("+") == "train.steps" for o in overrides)
     # Steps on the command line are the newer word: `sweep=hello train.steps=20` is a short hello.
-    budget = None if explicit else sweep.budget
+    budget = None if given_steps(overrides) else sweep.budget
     steps = steps_of(budget, base, costs(base)[1])
     if budget is None:
         for arm in arms:
@@ -53,25 +52,24 @@ def set_steps(sweep: SweepConfig, arms: list[ComposedArm], overrides: Sequence[s
 
 
 def resize(
-    sweep: SweepConfig, arms: list[ComposedArm], speeds: Callable[[], Speeds]
+    sweep: SweepConfig, arms: list[ComposedArm], speeds: Speeds
 ) -> dict[str, dict[str, list[Any]]]:
     """Resizes the arms in place; arm name -> {dotted field: [from, to]}.
 
     Args:
         sweep: says what is matched.
         arms: the baseline first, every arm after its reference.
-        speeds: measured here; asked for by `match: wallclock` alone.
+        speeds: measured here; `match: wallclock` reads them.
     """
     resized: dict[str, dict[str, list[Any]]] = {}
     if sweep.match == "none":
         return resized
-    measured = speeds() if sweep.match == "wallclock" else Speeds([])
     done = {arms[0].spec.name: arms[0]}
     for arm in arms[1:]:
         reference = ModelConfig(**done[str(arm.spec.reference)].config["model"])
         model = ModelConfig(**arm.config["model"])
         if sweep.match == "wallclock":
-            cost, target = _time(arms[0], arm, model, measured)
+            cost, target = _time(arms[0], arm, model, speeds)
             # Another arm's shape says nothing about the speed of this one.
             reference, what = None, "nanoseconds per token"
         else:

@@ -25,7 +25,7 @@ from ablate.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["RULES", "alpha_at_look", "alphas_at_looks", "look_of", "nominal_levels", "spent"]
+__all__ = ["RULES", "alphas_at_looks", "look_of", "nominal_levels", "spent"]
 
 RULES = ("obrien_fleming", "pocock")
 
@@ -52,18 +52,6 @@ def alphas_at_looks(
     families = sorted({1, max(1, comparisons)})
     levels = [[j * x for x in nominal_levels(alpha / j, tuple(looks), rule)] for j in families]
     return [min(column) for column in zip(*levels, strict=True)]
-
-
-def alpha_at_look(
-    alpha: float,
-    looks: Sequence[int],
-    look: int,
-    *,
-    comparisons: int = 1,
-    rule: str = "obrien_fleming",
-) -> float:
-    """The familywise level of look `look`, counted from 1."""
-    return alphas_at_looks(alpha, looks, comparisons=comparisons, rule=rule)[look - 1]
 
 
 def look_of(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ablate.config.imports import load_object, require_known
 from ablate.config.typed import build, check_types, closest, require
 from ablate.design import DESIGNS, Design
 from ablate.errors import ConfigError, PlanError
@@ -238,11 +238,8 @@ def design_function(name: str) -> Design:
     """The design called `name`, or the function at an import path `package.module:function`."""
     if name in DESIGNS:
         return DESIGNS[name]
-    if ":" not in name:
-        known = ", ".join(DESIGNS)
-        raise ConfigError("sweep.design", name, f"must be one of {known}", closest(name, DESIGNS))
-    module, _, attribute = name.partition(":")
+    require_known("sweep.design", name, DESIGNS)
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise PlanError(f"sweep.design={name}: it cannot be imported ({error}).") from None
+        return load_object("sweep.design", name)
+    except ConfigError as error:
+        raise PlanError(str(error)) from None

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from ablate.analysis.material import Material
-from ablate.analysis.palette import VERDICT_COLOURS, arm_colours
+from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, arm_colours
 from ablate.analysis.tables.attribution import TOTAL
 from ablate.analysis.tables.factorial import interaction_means
 
@@ -47,7 +47,7 @@ def interaction(table: pd.DataFrame, m: Material) -> dict[str, Any] | None:
         "margin": _MARGIN,
         "xaxis": {"title": {"text": first}, "type": "category"},
         "yaxis": {"title": {"text": m.j.rule.metric}, "automargin": True, "zeroline": False},
-        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        "legend": LEGEND,
     }
     return {"data": data, "layout": layout}
 

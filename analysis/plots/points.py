@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from ablate.analysis.material import Material
-from ablate.analysis.palette import arm_colours
+from ablate.analysis.palette import LEGEND, arm_colours
+from ablate.analysis.parts import sized
 from ablate.analysis.tables.costs import COSTS
 
 __all__ = ["pareto", "scaling", "u_curve"]
 
-_LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
 _MARGIN = {"l": 10, "r": 10, "t": 10, "b": 45}
 _MOST = 40
 """Arms whose names are written beside their points."""
@@ -50,7 +50,7 @@ def u_curve(table: pd.DataFrame, m: Material) -> dict[str, Any]:
         "margin": _MARGIN,
         "xaxis": {"title": {"text": "learning rate"}, "type": "log"},
         "yaxis": {"title": {"text": m.j.rule.metric}, "automargin": True, "zeroline": False},
-        "legend": _LEGEND,
+        "legend": LEGEND,
     }
     return {"data": data, "layout": layout}
 
@@ -106,12 +106,12 @@ def _axis(kind: str) -> str:
 
 
 def scaling(table: pd.DataFrame, m: Material) -> dict[str, Any]:
-    """The fitted curves, up to where the gap is read."""
+    """What was run, and the fitted curves up to where the gap is read."""
+    points, over = sized(m)
     variants = table["variant"].tolist()
     colours = arm_colours(variants, variants[0])
-    done = m.trials[m.trials["status"] == "done"]
-    over, far = str(table["over"].iloc[0]), float(table["far"].iloc[0])
-    x = np.geomspace(max(float(done[over].min()), 1.0), far, 60)
+    far = float(table["far"].iloc[0])
+    x = np.geomspace(max(float(points["x"].min()), 1.0), far, 60)
     data: list[dict[str, Any]] = []
     for row in table.to_dict("records"):
         y = row["floor"] + row["amplitude"] * (x / row["scale"]) ** -row["exponent"]
@@ -121,12 +121,11 @@ def scaling(table: pd.DataFrame, m: Material) -> dict[str, Any]:
              "line": {"color": colours[row["variant"]], "width": 2},
              "hovertemplate": "%{x:.3s}: %{y:.4f}"}
         )  # fmt: skip
-    levels = m.levels
     for variant in variants:
-        own = done[[_variant(levels.get(a, {}), variant) for a in done["arm"]]]
+        own = points[points["variant"] == variant]
         data.append(
-            {"type": "scatter", "mode": "markers", "x": own[over].tolist(),
-             "y": own[m.j.rule.metric].tolist(), "showlegend": False, "name": variant,
+            {"type": "scatter", "mode": "markers", "x": own["x"].tolist(),
+             "y": own["value"].tolist(), "showlegend": False, "name": variant,
              "marker": {"color": colours[variant], "size": 7}, "hovertemplate": "%{y:.4f}"}
         )  # fmt: skip
     layout = {
@@ -134,10 +133,6 @@ def scaling(table: pd.DataFrame, m: Material) -> dict[str, Any]:
         "margin": _MARGIN,
         "xaxis": {"title": {"text": over}, "type": "log"},
         "yaxis": {"title": {"text": m.j.rule.metric}, "automargin": True, "zeroline": False},
-        "legend": _LEGEND,
+        "legend": LEGEND,
     }
     return {"data": data, "layout": layout}
-
-
-def _variant(levels: dict[str, str], variant: str) -> bool:
-    return variant == "all" or set(variant.split(", ")) <= set(levels.values())

@@ -46,19 +46,18 @@ def factor_effects(
     if not columns or not len(kept):
         return pd.DataFrame(columns=COLUMNS)
     block = pd.get_dummies(kept["seed"]).to_numpy(float)  # an intercept a seed
-    basis = np.linalg.qr(block)[0]
+    blocks = basis = np.linalg.qr(block)[0]
     names: list[str] = []
     aliases: dict[str, list[str]] = {}
     design, left = [], []
     for name, x in columns.items():
-        rest = x - basis @ (basis.T @ x)
+        rest, own = (x - b @ (b.T @ x) for b in (basis, blocks))
         if np.linalg.norm(rest) > 1e-8 * np.linalg.norm(x):
             basis = np.column_stack([basis, rest / np.linalg.norm(rest)])
             names.append(name)
             design.append(x)
-            left.append(x - block @ np.linalg.lstsq(block, x, rcond=None)[0])
+            left.append(own)
             continue
-        own = x - block @ np.linalg.lstsq(block, x, rcond=None)[0]
         for known, y in zip(names, left, strict=True):
             r = float(own @ y / max(np.linalg.norm(own) * np.linalg.norm(y), 1e-300))
             if abs(r) > 1e-6:

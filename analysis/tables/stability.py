@@ -18,7 +18,8 @@ COLUMNS = [
     "arm", "trials", "diverged", "rate", "rate_low", "rate_high", "spikes", "data", "own",
     "spike_score", "grad_score", "damage", "attention_logit_max",
 ]  # fmt: skip
-_FIELDS = {f.name: f for f in dataclasses.fields(Event)}
+_FIELDS = [f.name for f in dataclasses.fields(Event)]
+_WHOLE = {f.name for f in dataclasses.fields(Event) if str(f.type).startswith("int")}
 _WINDOW, _SIGMAS = 1000, 7.0
 _SEARCH_UP_TO = 200_000
 """Rows of all curves together; longer ones are searched while they are trained, and compared by
@@ -151,9 +152,8 @@ def _event(row: dict) -> Event:
     given.setdefault("start_row", int(given["start"]))
     if isinstance(given.get("corroboration"), str):
         given["corroboration"] = json.loads(given["corroboration"])
-    for name in ("start", "start_row", "detect", "peak", "end", "recovery_steps"):
-        if name in given:
-            given[name] = int(given[name])
+    for name in _WHOLE & given.keys():  # in a frame with gaps they are floats
+        given[name] = int(given[name])
     return Event(**given)
 
 

@@ -35,7 +35,7 @@ def test_another_metric_another_rule_or_no_plan_is_marked_exploratory(tmp_path: 
     study = studies.write_study(tmp_path / "a", VALUES)
     assert "val/loss" in judge(load(study.path), metric="val/loss").exploratory[0]
     changed = studies.write_study(tmp_path / "b", VALUES, manifest_extra={"decide_hash": "0" * 64})
-    assert "changed after the launch" in judge(load(changed.path)).exploratory[0]
+    assert "edited after the launch" in judge(load(changed.path)).exploratory[0]
     singles = studies.write_study(tmp_path / "c", VALUES, design="singles")
     assert "without a plan" in judge(load(singles.path)).exploratory[0]
     grown = studies.write_study(
@@ -216,7 +216,7 @@ def test_the_seed_that_judges_has_no_say_in_its_learning_rate(tmp_path: Path) ->
     assert "best on the other seeds" in j.notes[0]
 
 
-def look(seeds: int, revision: int = 2) -> dict[str, Any]:
+def looks(revision: int = 2) -> dict[str, Any]:
     decide = studies.DECIDE | {
         "spending": {
             "rule": "obrien_fleming",
@@ -230,14 +230,14 @@ def look(seeds: int, revision: int = 2) -> dict[str, Any]:
 def test_a_declared_look_is_confirmatory_at_its_own_level_and_any_other_is_not(
     tmp_path: Path,
 ) -> None:
-    declared = judge(load(studies.write_study(tmp_path / "a", VALUES, manifest_extra=look(3)).path))
+    declared = judge(load(studies.write_study(tmp_path / "a", VALUES, manifest_extra=looks()).path))
     assert declared.exploratory == []
     assert declared.rule.alpha == 0.0305
     assert "Look 2 of 3" in declared.notes[0]
     five = studies.values(TRUTH, range(5))
-    other = judge(load(studies.write_study(tmp_path / "b", five, manifest_extra=look(5)).path))
+    other = judge(load(studies.write_study(tmp_path / "b", five, manifest_extra=looks()).path))
     assert "unplanned look at 5 seeds" in other.exploratory[0]
-    early = look(2, revision=1)
+    early = looks(revision=1)
     first = studies.write_study(
         tmp_path / "c", studies.values(TRUTH, range(2)), manifest_extra=early
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from math import factorial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
 
+from ablate.analysis import parts, plots
 from ablate.analysis.estimate import fit
 from ablate.analysis.tables.attribution import TOTAL, attribution
 from ablate.analysis.tables.costs import pareto
@@ -207,6 +210,29 @@ def test_scaling_recovers_the_exponent_and_its_gap_interval_covers() -> None:
     assert fit_scaling(few[few["x"] < 1e7])[1] is None
 
 
+def test_the_points_of_a_variant_are_its_own_also_where_labels_repeat() -> None:
+    rng, rows, levels = np.random.default_rng(3), [], {}
+    for norm, rope, k in itertools.product(("off", "on"), ("off", "on"), range(4)):
+        arm = f"{norm}-{rope}-{k}"
+        levels[arm] = {"norm": norm, "rope": rope, "size": f"{4**k}m"}
+        n = 4**k * 1e6
+        rows += [
+            {"arm": arm, "seed": s, "status": "done", "parameters": n, "tokens": 1e6,
+             "val/bpb": 1.5 + 8 * n**-0.2 + rng.normal(0, 0.003)}
+            for s in range(2)
+        ]  # fmt: skip
+    rule = SimpleNamespace(metric="val/bpb", alpha=0.05)
+    j = SimpleNamespace(rule=rule, baseline="off-off-0", manifest={"factors": {"size": []}})
+    material: Any = SimpleNamespace(j=j, trials=pd.DataFrame(rows), levels=levels)
+    table = parts.scaling(material)
+    drawn = {
+        t["name"]: len(t["y"])
+        for t in plots.scaling(table, material)["data"]
+        if t["mode"] == "markers"
+    }
+    assert drawn == dict.fromkeys(("off, off", "off, on", "on, off", "on, on"), 8)
+
+
 def trained(shared: float, own: float, spike: int | None = None) -> tuple:
     rng = np.random.default_rng(0)
     steps = np.arange(1, 2001)
@@ -282,6 +308,18 @@ def test_recorded_events_count_as_they_were_recorded() -> None:
     table = stability(trials, curves, events_of(curves, pd.DataFrame([event]))).set_index("arm")
     assert table.loc["x", "spikes"] == 0.5
     assert table.loc["base", "spikes"] == 0
+
+
+def test_steps_and_rows_of_an_event_are_whole_whatever_else_was_recorded() -> None:
+    curves, _ = trained(0.02, 0.02)
+    event = {"id": "x-s0", "arm": "x", "seed": 0, "kind": "spike", "step": 900, "start": 900}
+    event |= {"start_row": 899, "detect": 901, "detect_row": 900, "peak": 901, "peak_row": 900}
+    event |= {"end": 905, "end_row": 904}
+    blip = {"id": "x-s1", "kind": "blip", "step": 70, "start": 70, "start_row": 69}
+    for found in events_of(curves, pd.DataFrame([event, blip])).values():
+        for e in found:
+            whole = (e.start, e.start_row, e.detect, e.detect_row, e.peak, e.peak_row, e.end_row)
+            assert all(v is None or isinstance(v, int) for v in whole)
 
 
 def test_tail_noise_is_the_spread_around_the_trend() -> None:

@@ -46,3 +46,15 @@ def plan(
         return plan_sweep([f"sweep={write_sweep(**fields)}", *overrides], cwd=tmp_path)
 
     return make
+
+
+@pytest.fixture
+def hundred_arms() -> dict[str, list[str | None]]:
+    """Factors of a grid of 120 arms."""
+    return {
+        "position": [None, *(f"position={p}" for p in ("rope", "alibi", "none", "sinusoidal"))],
+        "norm": [None, "norm=rms", "norm=layer_no_affine"],
+        "bias": [None, "bias=none"],
+        "qk_norm": [None, "qk_norm=on"],
+        "activation": [None, "activation=swiglu"],
+    }

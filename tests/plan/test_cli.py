@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from ablate.cli import launch
 from ablate.cli import plan as cli
 from ablate.cli.plan_view import amount, plan_view
 from ablate.errors import AblateError
@@ -118,3 +119,30 @@ def test_the_alias_structure_is_printed(write_sweep, tmp_path, monkeypatch, caps
     assert info["kind"] == "fractional"
     assert cli.main([f"sweep={name}", "design=ladder", "sweep.orders=3"]) == 0
     assert "3 orders, drawn with seed 0" in capsys.readouterr().out
+
+
+def test_a_launch_says_which_budget_it_does_not_take(sweep, capsys) -> None:
+    assert launch.main([sweep, "sweep.budget.steps=40", "--dry-run"]) == 0
+    out = capsys.readouterr()
+    assert "Note: sweep.budget.steps=40 stands in place of the sweep's own" in out.err
+    assert "Note" not in out.out
+
+
+def test_a_plan_of_a_hundred_arms_is_a_few_lines_an_arm(plan, hundred_arms, capsys) -> None:
+    made = plan(design="grid", factors=hundred_arms, match="params")
+    assert len(made.arms) == 120
+    assert cli.main(["sweep=mine"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 4 * len(made.arms)
+    assert max(map(len, lines)) <= 160
+    names = [line.split()[0] for line in lines if line and line.split()]
+    for arm in made.arms:
+        assert arm.name in names, "whole, in a line of its own"
+    solid = re.sub(r"\s+", "", "".join(lines))
+    for arm in made.arms[1:]:
+        field = next(f for f in arm.change if f not in arm.resized)
+        assert re.sub(r"\s+", "", f"against {arm.reference}") in solid
+        assert field.removeprefix("model.") in solid
+    paired = [line for line in lines if line.startswith("Paired with its reference")]
+    counts = [int(re.search(r"(\d+) of 120 arms", line)[1]) for line in paired]  # type: ignore[index]
+    assert sum(counts) == sum(bool(arm.paired) for arm in made.arms) > 60

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ablate.cli import extend as cli
-from ablate.errors import AblateError, ConfigError, PlanError, StudyError
+from ablate.errors import AblateError, ConfigError, StudyError
 from ablate.launch.freeze import differences, freeze
 from ablate.plan import frozen_plan, plan_sweep
 from ablate.plan.extension import extend
@@ -117,22 +117,22 @@ def test_arms_that_would_come_out_differently_today_are_refused(plan, tmp_path) 
 
 
 @pytest.mark.parametrize(
-    ("override", "error", "said"),
+    ("override", "said"),
     [
-        ("sweep.decide.alpha=0.1", ConfigError, "written before the runs"),
-        ("sweep.match=none", ConfigError, "resize the arms"),
-        ("sweep.budget.steps=9", ConfigError, "unequal schedules"),
-        ("sweep.claim=null", ConfigError, "What can:"),
-        ("optim.lr=1e-2", ConfigError, "nothing else changes"),
-        ("sweep.seeds=2", ConfigError, "leaves out 2"),
-        ("sweep.factors.norm=null", PlanError, "has no level"),
+        ("sweep.decide.alpha=0.1", "written before the runs"),
+        ("sweep.match=none", "resize the arms"),
+        ("sweep.budget.steps=9", "unequal schedules"),
+        ("sweep.claim=null", "What can:"),
+        ("optim.lr=1e-2", "nothing else changes"),
+        ("sweep.seeds=2", "leaves out 2"),
+        ("sweep.factors.norm=null", "has no level"),
     ],
 )
-def test_what_is_frozen_cannot_be_extended(study, override, error, said) -> None:
+def test_what_is_frozen_cannot_be_extended(study, override, said) -> None:
     before = study.manifest()
-    with pytest.raises(AblateError, match=said) as raised:
+    with pytest.raises(ConfigError, match=said) as raised:
         run("mine", override)
-    assert isinstance(raised.value, error | ConfigError)
+    assert raised.value.field == override.partition("=")[0]
     assert "\n" not in str(raised.value)
     assert study.manifest() == before
 

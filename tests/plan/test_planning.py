@@ -86,6 +86,25 @@ def test_a_budget_on_the_command_line_replaces_the_sweeps(plan, budget) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("override", "own", "said"),
+    [
+        ("sweep.budget.steps=40", {"tokens": "2M"},
+         "sweep.budget.steps=40 stands in place of the sweep's own budget (tokens: 2M)."),
+        ("sweep.budget={tokens:1M}", {"steps": 9},
+         "sweep.budget.tokens=1M stands in place of the sweep's own budget (steps: 9)."),
+        ("train.steps=9", {"tokens": "1M"},
+         "train.steps=9 stands in place of the sweep's budget (tokens: 1M)."),
+        ("sweep.budget.steps=40", {"steps": 9}, None),  # the same word, said anew
+        ("sweep.budget.steps=40", None, None),
+        ("sweep.budget=null", {"steps": 9}, None),
+    ],
+)  # fmt: skip
+def test_another_budget_than_the_one_that_was_written_is_said(plan, override, own, said) -> None:
+    notes = plan(override, factors={"norm": ["norm=rms"]}, budget=own).notes
+    assert [note for note in notes if "stands in place" in note] == ([said] if said else [])
+
+
 def test_what_stands_on_the_command_line_holds_for_every_arm(plan) -> None:
     made = plan(
         "sweep.seeds=[3]", "model.d_model=32", "study=other", factors={"norm": ["norm=rms"]}
@@ -219,17 +238,10 @@ def test_the_detectable_effect_is_known_once_a_study_has_finished(plan, tmp_path
     assert other.smallest_detectable_effect is None, "another baseline, another noise"
 
 
-FACTORS_OF_A_HUNDRED_ARMS = {
-    "position": [None, "position=rope", "position=alibi", "position=none", "position=sinusoidal"],
-    "norm": [None, "norm=rms", "norm=layer_no_affine"],
-    "bias": [None, "bias=none"],
-    "qk_norm": [None, "qk_norm=on"],
-    "activation": [None, "activation=swiglu"],
-}
-
-
-def test_a_hundred_arms_are_planned_in_two_seconds_without_torch(write_sweep, tmp_path) -> None:
-    write_sweep(design="grid", factors=FACTORS_OF_A_HUNDRED_ARMS, match="params")
+def test_a_hundred_arms_are_planned_in_two_seconds_without_torch(
+    write_sweep, hundred_arms, tmp_path
+) -> None:
+    write_sweep(design="grid", factors=hundred_arms, match="params")
     code = (
         "import sys; from ablate.cli.plan import main; main(['sweep=mine', '--json'])\n"
         "heavy = {'torch', 'pandas', 'hydra', 'transformers', 'scipy', 'numpy', 'jaxtyping'}\n"

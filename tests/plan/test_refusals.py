@@ -201,12 +201,13 @@ def test_contradictions_of_a_sweep_are_refused(plan, fields, message) -> None:
         (["sweep.decide.alpha=2"], "sweep.decide.alpha"),
         (["sweep.match=wallclock"], "sweep.match"),
         (["sweep.pilot=1"], "sweep.pilot"),
+        (["sweep.budget=40"], "sweep.budget"),
         (["train.step=3"], "train.step"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_named(plan, overrides, field) -> None:
     with pytest.raises(AblateError) as error:
-        plan(*overrides, factors={"norm": ["norm=rms"]})
+        plan(*overrides, factors={"norm": ["norm=rms"]}, budget={"steps": 9})
     assert field in str(error.value)
 
 

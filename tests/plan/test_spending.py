@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ablate.errors import ConfigError
-from ablate.plan.spending import RULES, alpha_at_look, alphas_at_looks, nominal_levels, spent
+from ablate.plan.spending import RULES, alphas_at_looks, nominal_levels, spent
 from ablate.plan.sweep import DecideConfig, SweepConfig
 
 looks = st.lists(st.integers(2, 40), min_size=1, max_size=5, unique=True).map(sorted)
@@ -59,10 +59,6 @@ def test_a_study_looked_at_three_times_errs_at_the_stated_rate(m) -> None:
         t = (part[:, 1:].mean(2) - part[:, :1].mean(2)) / se[:, None]
         wrong |= (np.abs(t) > stats.t.isf(level / m / 2, df)).any(1)
     assert wrong.mean() < alpha + 3 * np.sqrt(alpha * (1 - alpha) / studies)
-
-
-def test_a_look_is_counted_from_one() -> None:
-    assert alpha_at_look(0.05, [3, 6], 1) == alphas_at_looks(0.05, [3, 6])[0]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.imports import is_import_path
+from ablate.config.imports import require_known
 from ablate.config.schema.amount import amount
-from ablate.config.typed import check_types, closest, require
-from ablate.errors import ConfigError
+from ablate.config.typed import check_types, require
 
 __all__ = ["ClipConfig", "OptimConfig", "ScheduleConfig"]
 
@@ -29,7 +28,7 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "optim")
-        _one_of("optim.name", self.name, ("adamw", "lion", "muon"))
+        require_known("optim.name", self.name, ("adamw", "lion", "muon"))
         ok = self.lr > 0 and math.isfinite(self.lr)
         require(ok, "optim.lr", self.lr, "must be greater than 0")
         require(len(self.betas) == 2, "optim.betas", list(self.betas), "must be two numbers")
@@ -97,7 +96,7 @@ class ClipConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "clip")
-        _one_of("clip.name", self.name, ("none", "norm", "ratio", "value"))
+        require_known("clip.name", self.name, ("none", "norm", "ratio", "value"))
         for name in ("max_norm", "max_ratio", "max_value", "warmup_factor"):
             v = getattr(self, name)
             require(
@@ -110,8 +109,3 @@ class ClipConfig:
         require(
             self.warmup_steps >= 0, "clip.warmup_steps", self.warmup_steps, "must not be negative"
         )
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known and not is_import_path(value):
-        raise ConfigError(name, value, "must be one of " + ", ".join(known), closest(value, known))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablate.config.imports import is_import_path
-from ablate.config.typed import check_types, closest, require
-from ablate.errors import ConfigError
+from ablate.config.imports import require_known
+from ablate.config.typed import check_types, require
 
 __all__ = ["RESPONSES", "SpikesConfig"]
 
@@ -42,9 +41,7 @@ class SpikesConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "spikes")
-        if self.name not in RESPONSES and not is_import_path(self.name):
-            reason = "must be one of " + ", ".join(RESPONSES)
-            raise ConfigError("spikes.name", self.name, reason, closest(self.name, RESPONSES))
+        require_known("spikes.name", self.name, RESPONSES)
         require(self.sigmas > 0, "spikes.sigmas", self.sigmas, "must be greater than 0")
         for name in ("rewind_steps", "patience", "limit"):
             v = getattr(self, name)

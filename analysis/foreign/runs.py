@@ -1,4 +1,4 @@
-"""Curves that were trained elsewhere, in the same frames: a table, or runs in wandb.
+"""Runs in wandb, on the server or in a folder of offline runs.
 
 wandb itself enters through `ablate.track`, which reads every row and never a sample; here its
 records become frames.
@@ -14,69 +14,14 @@ from typing import Any
 
 import pandas as pd
 
-from ablate.analysis.frames import KEYS, Frames, flatten
+from ablate.analysis.foreign.frames import frames_of
+from ablate.analysis.frames import Frames, flatten
 from ablate.errors import DataError
 from ablate.rundir import ENDED
 
-__all__ = ["load_csv", "load_wandb"]
+__all__ = ["load_wandb"]
 
-_NEEDED = ("arm", "seed", "step")
-_READERS = {
-    ".csv": pd.read_csv,
-    ".tsv": lambda path: pd.read_csv(path, sep="\t"),
-    ".parquet": pd.read_parquet,
-    ".jsonl": lambda path: pd.read_json(path, lines=True),
-}
-_WHAT = "A table of curves needs arm, seed, step and the metric"
 _SEED = re.compile(r"[-_. ]?(?:s|seed)[-_=]?(\d+)$")
-
-
-def load_csv(
-    path: str | Path,
-    *,
-    metric: str = "val/bpb",
-    baseline: str | None = None,
-    study: str | None = None,
-) -> Frames:
-    """Reads a table with the columns arm, seed, step and metrics, one row a trial and step.
-
-    A trial's last value of the metric is final. One that is not finite, or is missing at the step
-    at which other trials have theirs, counts as diverged.
-
-    Args:
-        path: a .csv, .tsv, .jsonl or .parquet file.
-        metric: the metric that decides.
-        baseline: an arm; None: the first of the file.
-        study: a name; None: the file's.
-
-    Raises:
-        DataError: naming the column that is missing, or the row that makes no sense.
-    """
-    path = Path(path)
-    rows = _read(path)
-    for column in (*_NEEDED, metric):
-        if column not in rows:
-            there = ", ".join(map(str, rows.columns))
-            raise DataError(f"{path} has no column {column!r} (it has {there}). {_hint(rows)}")
-    if not len(rows):
-        raise DataError(f"{path} has no rows. {_WHAT}.")
-    rows = rows.assign(arm=rows["arm"].astype(str))
-    for column in ("seed", "step"):
-        rows[column] = _whole(rows[column], path, column)
-    twice = rows.duplicated(["arm", "seed", "step"])
-    if twice.any():
-        row = rows[twice].iloc[0]
-        raise DataError(
-            f"{path}: arm {row['arm']}, seed {row['seed']} has step {row['step']} twice. One row a "
-            "trial and step; give repeated trials seeds of their own."
-        )
-    return _frames(
-        rows,
-        metric=metric,
-        baseline=baseline,
-        study=study or path.stem,
-        source=str(path),
-    )
 
 
 def load_wandb(
@@ -140,7 +85,7 @@ def load_wandb(
         endings[key] = _ending(record, metric)
         if config.get("baseline") is True:
             flagged = key[0]
-    return _frames(
+    return frames_of(
         pd.concat(parts.values(), ignore_index=True),
         metric=metric,
         baseline=baseline or flagged,
@@ -148,108 +93,6 @@ def load_wandb(
         source=str(path),
         endings=endings,
     )
-
-
-# ---- both
-
-
-def _frames(
-    rows: pd.DataFrame,
-    *,
-    metric: str,
-    baseline: str | None,
-    study: str,
-    source: str,
-    endings: Mapping[tuple[str, int], str | None] | None = None,
-) -> Frames:
-    arms = list(dict.fromkeys(rows["arm"]))
-    base = baseline or arms[0]
-    if base not in arms:
-        raise DataError(f"baseline={base}: no such arm in {source}. Its arms: {', '.join(arms)}.")
-    if metric not in rows:
-        raise DataError(
-            f"{source}: no run recorded {metric!r}. Recorded: {', '.join(map(str, rows.columns))}."
-        )
-    curves = rows.assign(study=study).sort_values(["arm", "seed", "step"], kind="stable")
-    curves["id"] = curves["arm"] + "-s" + curves["seed"].astype(str)
-    curves = curves[[*KEYS, *(c for c in curves.columns if c not in KEYS)]].reset_index(drop=True)
-    curves[metric] = pd.to_numeric(curves[metric], errors="coerce")
-    groups = curves.groupby("id", sort=False)
-    last = groups.last()  # of each column what was measured last
-    last = last.assign(id=last.index, step=groups["step"].max())[list(curves.columns)]
-    measured = curves[curves[metric].notna()].groupby("id", sort=False)["step"].max()
-    # A table does not tell a NaN from what was not measured. Measured were the steps of the others.
-    missing = measured.reindex(last.index).fillna(-1) < min(measured.max(), last["step"].max())
-    missing &= measured.reindex(last.index).fillna(-1) < last["step"]
-    diverged = missing | ~(last[metric].abs() < float("inf"))
-    status = pd.Series(["diverged" if d else "done" for d in diverged], index=last.index)
-    for (arm, seed), ending in (endings or {}).items():
-        if ending is not None:
-            status[f"{arm}-s{seed}"] = ending
-    last.loc[status == "diverged", metric] = float("nan")
-    trials = last.assign(
-        lr=float("nan"),
-        reference=[None if a == base else base for a in last["arm"]],
-        status=status,
-        outcome=status,
-        reason=None,
-        steps=last["step"],
-        attempt=1,
-    ).reset_index(drop=True)
-    manifest = {
-        "study": study,
-        "baseline": base,
-        "design": "singles",
-        "decide": {"metric": metric},
-        "arms": [{"name": a, "reference": None if a == base else base} for a in arms],
-        "trials": [
-            {"id": t["id"], "arm": t["arm"], "seed": t["seed"]} for t in trials.to_dict("records")
-        ],
-    }
-    return Frames(
-        trials=trials,
-        curves=curves,
-        events=pd.DataFrame(columns=[*KEYS, "step", "kind"]),
-        manifests={study: manifest},
-    )
-
-
-# ---- tables
-
-
-def _read(path: Path) -> pd.DataFrame:
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        known = ", ".join(_READERS)
-        raise DataError(f"{path} is none of {known}: its name should end like one of these.")
-    try:
-        return reader(path)
-    except FileNotFoundError:
-        raise DataError(f"There is no file {path}.") from None
-    except Exception as error:  # pyarrow and pandas raise many kinds
-        said = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} cannot be read as a table: {said}") from None
-
-
-def _hint(rows: pd.DataFrame) -> str:
-    if any(str(c).endswith(("__MIN", "__MAX")) for c in rows.columns):
-        return (
-            "It looks like a panel's CSV from wandb's pages, which is a sample of the curves: use "
-            "load_wandb('ENTITY/PROJECT') instead."
-        )
-    return f"{_WHAT}; rename its columns."
-
-
-def _whole(values: pd.Series, path: Path, column: str) -> pd.Series:
-    numbers = pd.to_numeric(values, errors="coerce")
-    wrong = ~(numbers == numbers.round()) | numbers.isin([float("inf"), -float("inf")])
-    if wrong.any():
-        at = int(wrong.to_numpy().argmax())
-        raise DataError(f"{path}, row {at}: {column} is {values.iloc[at]!r}, not a whole number.")
-    return numbers.astype("int64")
-
-
-# ---- wandb
 
 
 def _curve_of(record: Any, step: str | None) -> pd.DataFrame:

@@ -1,0 +1,50 @@
+"""What whoever reads a plan has to know besides its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablate.design import CROSSED
+from ablate.plan.budget import budget_text, given_steps, tokens_per_step
+from ablate.plan.study_plan import PlannedArm
+from ablate.plan.sweep import SweepConfig
+
+__all__ = ["notes_of"]
+
+
+def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence[str]) -> list[str]:
+    """Args: `overrides` are those of the command line, which stand above the sweep."""
+    notes = []
+    if sweep.budget and (steps := given_steps(overrides)):
+        notes.append(
+            f"{steps} stands in place of the sweep's budget ({budget_text(sweep.budget)})."
+        )
+    if sweep.exclude and sweep.design in CROSSED:
+        notes.append("sweep.exclude takes arms out, so the design is not orthogonal any more.")
+    if len(sweep.seed_list) < 2:
+        notes.append("One seed cannot support a verdict: every arm will be undecided.")
+    base = arms[0]
+    if sweep.match == "wallclock":
+        notes.append(
+            "Matched in time per token as predicted from measured speeds and FLOPs; the report "
+            "shows what it came to."
+        )
+    if sweep.match == "none":
+        for what, unit in (("parameters", "parameters"), ("flops_per_token", "FLOPs per token")):
+            far = [a.name for a in arms if abs(getattr(a, what) / getattr(base, what) - 1) > 0.01]
+            if far:
+                notes.append(
+                    f"More than 1 % from the baseline's {unit} (match: none): {_listed(far)}."
+                )
+    per_step = tokens_per_step(base.config)
+    other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
+    if other:
+        notes.append(
+            f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
+        )
+    return notes
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")

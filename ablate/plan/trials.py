@@ -1,0 +1,39 @@
+"""Arms to trials: every arm at every seed and learning rate, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ablate.config.fingerprint import fingerprint, trial_id
+from ablate.plan.study_plan import PlannedArm, PlannedTrial
+from ablate.plan.sweep import SweepConfig
+
+__all__ = ["trial_of", "trials_of"]
+
+
+def trials_of(arms: Sequence[PlannedArm], sweep: SweepConfig) -> list[PlannedTrial]:
+    """The pilot, then seed by seed, so that a study cut short has whole blocks."""
+    cells = [(arms[0], seed) for seed in sweep.pilot_seeds]
+    cells += [(arm, seed) for seed in sweep.seed_list for arm in arms]
+    cells = list({(arm.name, seed): (arm, seed) for arm, seed in cells}.values())
+    return [
+        trial_of(arm.name, {**arm.config, "seed": seed}, rate, varied=len(sweep.rates) > 1)
+        for arm, seed in cells
+        for rate in sweep.rates or [None]
+    ]
+
+
+def trial_of(arm: str, config: dict[str, Any], rate: float | None, *, varied: bool) -> PlannedTrial:
+    """A trial at this peak rate (None: the configuration's own); `varied`: of several rates."""
+    if rate is not None:
+        config = {**config, "optim": {**config["optim"], "lr": rate}}
+    lr = rate if varied else None
+    return PlannedTrial(
+        id=trial_id(arm, config, lr=lr),
+        arm=arm,
+        seed=config["seed"],
+        lr=lr,
+        config=config,
+        fingerprint=fingerprint(config),
+    )
