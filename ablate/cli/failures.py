@@ -35,7 +35,9 @@ def guarded(name: str, action: Callable[[], int]) -> int:
     if os.environ.get("ABLATE_DEBUG") == "1":
         return action()
     try:
-        return action()
+        code = action()
+        sys.stdout.flush()  # now, where a reader who has left can still be told from a defect
+        return code
     except SystemExit as end:  # argparse; and rich, where the reader has had enough
         if isinstance(end.__context__, BrokenPipeError):
             return _broken_pipe()

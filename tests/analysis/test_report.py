@@ -161,7 +161,7 @@ def test_refusals_are_errors_with_a_remedy(study: StudyDir, tmp_path: Path) -> N
 def test_exploratory_results_say_so_first(study: StudyDir, capsys: pytest.CaptureFixture) -> None:
     main([str(study.path), "--metric", "val/loss"])
     out = capsys.readouterr().out
-    assert out.index("EXPLORATORY: val/loss") < out.index("verdict")
+    assert out.index("EXPLORATORY: metric is val/loss") < out.index("verdict")
     assert "Exploratory" in (study.report_path / "index.html").read_text(encoding="utf-8")
     assert "**Exploratory**" in (study.report_path / "report.md").read_text(encoding="utf-8")
 
