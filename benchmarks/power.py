@@ -5,8 +5,9 @@
 
 Each study is drawn from arm + seed + noise, judged by the report's estimate, correction and rule
 (for all studies of a row at once; `ablate.analysis.effects`, the report's own table, has to say the
-same of a sample of them), and counted where the planted arm is called better. The second table asks whether the 80 %
-range that a plan prints after a pilot of a few seeds holds the true power as often as it says.
+same of a sample of them), and counted where the planted arm is called better. The second table asks
+whether the 80 % range that a plan prints after a pilot of a few seeds holds the true power as often
+as it says.
 """
 
 from __future__ import annotations

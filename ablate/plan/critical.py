@@ -19,7 +19,7 @@ import math
 __all__ = ["Forest", "critical", "spread", "star"]
 
 Forest = tuple[int, ...]
-"""For each arm the place of its reference among the arms, -1 without one: a ladder is (-1, 0, 1)."""
+"""For each arm the place of its reference among the arms, -1 without: a ladder is (-1, 0, 1)."""
 
 _NODES = 128
 _EDGES, _LONGEST = 800, 16.0
