@@ -17,7 +17,10 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 
 class Linear(nn.Linear):
-    """torch's own, by `multiply`."""
+    """torch's own, by `multiply`; its values are drawn by `init`, not by itself."""
+
+    def reset_parameters(self) -> None:
+        """Nothing. (skip_init draws on `meta`, for which torch imports its compiler.)"""
 
     def forward(self, input: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         return multiply(input, self.weight, self.bias)
@@ -25,8 +28,7 @@ class Linear(nn.Linear):
 
 def linear(inputs: int, outputs: int, *, bias: bool) -> Linear:
     """A Linear whose values are still to be drawn: torch's own would be thrown away."""
-    device = torch.get_default_device()
-    return nn.utils.skip_init(Linear, inputs, outputs, bias=bias, device=device)  # type: ignore
+    return Linear(inputs, outputs, bias=bias)
 
 
 def multiply(

@@ -60,10 +60,11 @@ class OLMo(nn.Module):
             self.reset_parameters(seed)
 
     def _parts(self, c: ModelConfig) -> nn.ModuleDict:
-        device, rows = torch.get_default_device(), c.embedding_rows
+        rows = c.embedding_rows
         blocks = [BLOCKS[c.block_type](layer, c) for layer in range(c.n_layers)]
         parts = nn.ModuleDict()
-        parts["wte"] = nn.utils.skip_init(nn.Embedding, rows, c.d_model, device=device)
+        unset = torch.empty(rows, c.d_model)  # given, so that torch does not draw it
+        parts["wte"] = nn.Embedding(rows, c.d_model, _weight=unset)
         if c.embedding_layer_norm:
             parts["emb_norm"] = build_norm(c)
         parts["ln_f"] = build_norm(c)
