@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["Linear", "compute_dtype", "has_low_precision_products", "linear", "multiply"]
+__all__ = [
+    "Linear",
+    "Unembedding",
+    "compute_dtype",
+    "has_low_precision_products",
+    "linear",
+    "multiply",
+]
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -50,6 +59,19 @@ def multiply(
     with torch.autocast("cpu", enabled=False):
         wide = [None if t is None else t.to(low).float() for t in (x, weight, bias)]
         return F.linear(*wide).to(low)  # pyright: ignore[reportArgumentType]
+
+
+class Unembedding(NamedTuple):
+    """What makes logits of the final hidden states."""
+
+    weight: Float[Tensor, "v d"]
+    bias: Float[Tensor, " v"] | None
+    scale: float
+    """A factor on the logits; 1 leaves them untouched."""
+
+    def logits(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... v"]:
+        y = multiply(x, self.weight, self.bias)
+        return y if self.scale == 1 else y * self.scale
 
 
 def has_low_precision_products(low: torch.dtype) -> bool:
