@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -113,7 +112,7 @@ def test_a_node_that_kills_trials_is_left_out_of_what_waits(box: Box, tmp_path: 
     launch(study, heal=False, bad_node_after=2, parallel=1)
     box.until(lambda: all_done(study), 180)
     nodes = [[a.record()["node"] for a in t.attempts()] for t in study.trials()]
-    assert Counter(sum(nodes, []))["n1"] <= 3, nodes
+    assert sum(node.count("n1") for node in nodes) <= 3, nodes
     assert all(node[-1] != "n1" for node in nodes)
     assert incidents.bad_nodes(study.path, 2) == ["n1"]
     assert all(outcomes_of(t)[-1] == "done" for t in study.trials())
