@@ -64,4 +64,5 @@ def test_with_slurmdbd_dead_a_launch_runs_and_a_killed_trial_goes_on(
     assert outcomes_of(plain) == ["done"]
     assert outcomes_of(killed) == ["node", "done"]
     assert steps_of(killed) == list(range(1, 21))
+    box.until(lambda: box.call("sacct", "-n").returncode == 0, 30, "for slurmdbd to answer")
     box.until(lambda: box.history(f"{array.job_id}_0") == [("COMPLETED", "0:0")], 60)
