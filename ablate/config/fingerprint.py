@@ -18,6 +18,7 @@ NESTED = {
     "train": {"checkpoint_every", "keep_checkpoints", "keep_final", "device"},
     "data": {"cache_dir"},
     "model": {"init_device", "precision"},
+    "parallel": {"timeout"},
 }
 
 
@@ -25,7 +26,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     """The 64 hex digits of a resolved configuration tree; key order does not matter."""
     kept: dict[str, Any] = {}
     for key, value in config.items():
-        if key in TOP_LEVEL:
+        if key in TOP_LEVEL or (key == "parallel" and value["name"] == "none"):
             continue
         dropped = NESTED.get(key, set())
         kept[key] = {k: v for k, v in value.items() if k not in dropped} if dropped else value
