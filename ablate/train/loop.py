@@ -19,7 +19,6 @@ from torch import Tensor
 from ablate.errors import DivergedError
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
-from ablate.train.loss import language_loss
 from ablate.train.measure import UpdateNorm, measure
 from ablate.train.record import Record
 from ablate.train.run import Run, seed_step
@@ -130,10 +129,7 @@ def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
     parts = list(batch.split(run.parallel.micro_batch(run.config.train)))
     for i, part in enumerate(parts):
         with run.parallel.synchronised(last=i == len(parts) - 1):
-            with run.precision.autocast():
-                logits = run.forward(**part.model_inputs).logits
-            losses = language_loss(logits, part.labels, run.config.loss.z_loss)
-            losses = losses / max(batch.count, 1)
+            losses = run.losses(run.forward, part) / max(batch.count, 1)
             run.precision.backward(losses.sum())
         total = total + losses.detach()
     return run.parallel.sum(total)

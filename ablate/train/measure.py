@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -58,27 +58,44 @@ def measure(run: Run, batch: TensorBatch) -> dict[str, float]:
     run.model.eval()
     model: Any = run.model  # its `recording` is not nn.Module's
     with model.recording() as record, run.precision.autocast():
-        logits = run.model(**part.model_inputs).logits.float()
+        hidden = run.model(**part.model_inputs, unembed=False).logits.flatten(0, 1)
+        rows = run.config.loss.chunk or len(hidden)
+        statistics = _logit_statistics(model.unembedding.logits(x) for x in hidden.split(rows))
     run.model.train()
     norms = _weight_norms(
         dict(zip(run.names, run.parallel.local(run.parameters), strict=True)),
         run.model_config.block_group_size,
     )
-    values = {**record, **_logit_statistics(logits), **norms}
+    values = {**record, **statistics, **norms}
     numbers = torch.stack([v.float() for v in values.values()]).tolist()
-    return run.parallel.pooled(dict(zip(values, numbers, strict=True)), logits.numel())
+    return run.parallel.pooled(dict(zip(values, numbers, strict=True)))
 
 
-def _logit_statistics(logits: Float[Tensor, "b t v"]) -> dict[str, Tensor]:
-    log_z = torch.logsumexp(logits, dim=-1)
+def _logit_statistics(chunks: Iterable[Float[Tensor, "n v"]]) -> dict[str, Tensor]:
+    """Over all positions, of which only a chunk's logits exist at one time."""
+    sizes, means, squares, extremes, by_row = [], [], [], [], []
+    for chunk in chunks:
+        logits = chunk.float()
+        log_z = torch.logsumexp(logits, dim=-1)
+        entropy = log_z - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+        by_row.append(torch.stack((log_z, log_z.square(), entropy)))
+        extremes.append(torch.stack(logits.aminmax()))
+        sizes.append(logits.numel())
+        means.append(logits.mean())
+        squares.append(logits.var(correction=0))
+    weights = torch.tensor(sizes, device=means[0].device) / sum(sizes)
+    mean = (weights * torch.stack(means)).sum()
+    variance = (weights * (torch.stack(squares) + (torch.stack(means) - mean).square())).sum()
+    log_z, square, entropy = torch.cat(by_row, dim=1).mean(1)
+    bounds = torch.stack(extremes)
     return {
-        "model/logit_max": logits.max(),
-        "model/logit_min": logits.min(),
-        "model/logit_mean": logits.mean(),
-        "model/logit_std": logits.std(),
-        "model/log_z": log_z.mean(),
-        "model/log_z_rms": log_z.square().mean().sqrt(),
-        "model/output_entropy": (log_z - (torch.softmax(logits, dim=-1) * logits).sum(-1)).mean(),
+        "model/logit_max": bounds[:, 1].max(),
+        "model/logit_min": bounds[:, 0].min(),
+        "model/logit_mean": mean,
+        "model/logit_std": variance.sqrt(),
+        "model/log_z": log_z,
+        "model/log_z_rms": square.sqrt(),
+        "model/output_entropy": entropy,
     }
 
 

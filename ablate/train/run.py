@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
@@ -20,8 +21,10 @@ from ablate.data import IGNORED, Batch, Data, open_data, repetitive
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
 from ablate.spikes import Detector
+from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
 from ablate.train.precision import Precision
@@ -76,6 +79,18 @@ class Run:
             rows = repetitive(batch.input_ids)
             return dataclasses.replace(batch, labels=np.where(rows[:, None], IGNORED, batch.labels))
         return batch
+
+    def losses(self, model: Callable[..., Any], part: TensorBatch) -> Float[Tensor, " 2"]:
+        """Nats and z-loss, summed over the real labels of a micro-batch."""
+        loss = self.config.loss
+        if loss.chunk:
+            with self.precision.autocast():
+                hidden = model(**part.model_inputs, unembed=False).logits
+                head: Any = self.model.unembedding
+                return chunked_loss(hidden, head, part.labels, loss.z_loss, loss.chunk)
+        with self.precision.autocast():
+            logits = model(**part.model_inputs).logits
+        return language_loss(logits, part.labels, loss.z_loss)
 
     def gradients(self) -> list[Tensor]:
         """What lies here of them."""

@@ -118,7 +118,7 @@ def newest_checkpoint(
         run.parallel.tell(found and (found.attempt, found.step))
         return found
     place = run.parallel.tell(None)
-    return None if place is None else checkpoint.read(attempt.trial, *place, run.device)
+    return None if place is None else checkpoint.read(attempt.trial, place[0], place[1], run.device)
 
 
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:

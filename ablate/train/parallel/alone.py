@@ -92,13 +92,8 @@ class Alone:
         """Sums over the processes, in double precision."""
         return values
 
-    def pooled(self, values: dict[str, float], n: int) -> dict[str, float]:
-        """Measurements of the whole micro-batch, from those of every process's part.
-
-        Args:
-            values: by name, see `ablate.train.measure`.
-            n: logits that the statistics of this process are over.
-        """
+    def pooled(self, values: dict[str, float]) -> dict[str, float]:
+        """Measurements of the whole micro-batch, from those of every process's part."""
         return values
 
     def tell(self, value: Any) -> Any:

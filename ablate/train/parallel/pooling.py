@@ -18,14 +18,11 @@ ROOT_MEAN_SQUARE = ("model/activation_rms", "model/log_z_rms")
 WEIGHTS = "model/weight_norm"
 
 
-def pool(
-    columns: dict[str, Column], n: int, weight_norm: Callable[[Column], float]
-) -> dict[str, float]:
+def pool(columns: dict[str, Column], weight_norm: Callable[[Column], float]) -> dict[str, float]:
     """One number for each measurement.
 
     Args:
         columns: by name, the measurement of every process.
-        n: logits that each process has measured.
         weight_norm: of a tensor, from the norms of what the processes hold of it.
     """
     found: dict[str, float] = {}
@@ -39,14 +36,12 @@ def pool(
         elif name.startswith(ROOT_MEAN_SQUARE):
             found[name] = float(np.sqrt(np.square(column).mean()))
         elif name == "model/logit_std":
-            found[name] = _deviation(column, columns["model/logit_mean"], n)
+            found[name] = _deviation(column, columns["model/logit_mean"])
         else:
             found[name] = float(column.mean())
     return found
 
 
-def _deviation(deviations: Column, means: Column, n: int) -> float:
-    """Of all logits (Bessel's, as torch has it), from deviations and means of parts of size n."""
-    within = (n - 1) * np.square(deviations).sum()
-    between = n * np.square(means - means.mean()).sum()
-    return float(np.sqrt((within + between) / (n * len(means) - 1)))
+def _deviation(deviations: Column, means: Column) -> float:
+    """Of all logits, from deviations and means of equal parts."""
+    return float(np.sqrt(np.square(deviations).mean() + means.var()))

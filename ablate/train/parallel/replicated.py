@@ -77,12 +77,12 @@ class Replicated(Alone):
         dist.all_reduce(total)
         return tuple(total.tolist())
 
-    def pooled(self, values: dict[str, float], n: int) -> dict[str, float]:
+    def pooled(self, values: dict[str, float]) -> dict[str, float]:
         mine = torch.tensor(list(values.values()), dtype=torch.float64)
         parts = [torch.empty_like(mine) for _ in range(self.world_size)]
         dist.all_gather(parts, mine)
         table = torch.stack(parts).numpy()
-        return pool(dict(zip(values, table.T, strict=True)), n, self.weight_norm)
+        return pool(dict(zip(values, table.T, strict=True)), self.weight_norm)
 
     def weight_norm(self, norms: Float[np.ndarray, " w"]) -> float:
         """Of a tensor, from the norms of what each process holds of it."""
