@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ablate.cli.arguments import Parser
@@ -103,12 +104,13 @@ def recorded(
         of_sweep: see `run_single`.
         here: whether it is to run on this machine, whose device is checked then.
     """
-    from ablate.launch.preflight import check_data, check_training
+    from ablate.launch.preflight import check_data, check_training, check_writable
     from ablate.launch.singles import record_single
     from ablate.plan import single_trial
 
     single = single_trial(overrides, common=common, of_sweep=of_sweep)
     config: dict[str, Any] = single.trial.config
+    check_writable(Path(config["runs_dir"]))
     check_data(config, progress=True)
     if here:
         from ablate.launch.processes import check

@@ -1,17 +1,35 @@
-"""What can be found wrong before anything is written: the data, the device, names that must be
-importable.
+"""What can be found wrong before anything is written: the folder, the data, the device, names that
+must be importable.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ablate.config.schema import TrialConfig
 from ablate.data import Data, open_data
 from ablate.errors import ConfigError
 
-__all__ = ["check_data", "check_data_of_all", "check_training"]
+__all__ = ["check_data", "check_data_of_all", "check_training", "check_writable"]
+
+
+def check_writable(runs_dir: Path) -> None:
+    """Tries it, for permissions do not tell of read-only or full disks; leaves nothing behind.
+
+    Raises:
+        ConfigError: for a folder in which no study can be made.
+    """
+    there = next(p for p in (runs_dir, *runs_dir.absolute().parents) if p.exists())
+    try:
+        Path(tempfile.mkdtemp(prefix=".ablate-", dir=there)).rmdir()
+    except OSError as error:
+        reason = f"cannot be written ({there}: {error.strerror})"
+        raise ConfigError(
+            "runs_dir", str(runs_dir), reason, "Name another: runs_dir=FOLDER"
+        ) from None
 
 
 def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
