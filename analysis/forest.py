@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.display import decimals
+from ablate.analysis.display import decimals, fixed
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, translucent
 
@@ -93,7 +93,8 @@ def _forest_row(
     marks: list[dict[str, Any]] = []
     interval = ""
     if np.isfinite(row["low"]):
-        interval = f"<br>{percent:g} % [{row['low']:+.{digits}f}, {row['high']:+.{digits}f}]"
+        ends = [fixed(row[k], digits, sign=True) for k in ("low", "high")]
+        interval = f"<br>{percent:g} % [{ends[0]}, {ends[1]}]"
         marks += [
             {
                 "type": "scatter",
