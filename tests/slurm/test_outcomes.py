@@ -245,7 +245,6 @@ def test_split_brain_the_newer_attempt_counts_and_the_old_one_stops(
     assert trial.state().attempt == 2
 
 
-@pytest.mark.slow
 def test_over_memory_is_out_of_memory_and_is_not_tried_again(strict: Box, tmp_path: Path) -> None:
     study, trial = one(tmp_path, pause=0.5, hog_at=3, hog=800_000_000)
     array, *_ = launch(study, memory="300M")
@@ -255,7 +254,6 @@ def test_over_memory_is_out_of_memory_and_is_not_tried_again(strict: Box, tmp_pa
     assert strict.history(array.job_id)[-1][0] == "FAILED"
 
 
-@pytest.mark.slow
 def test_a_suspended_job_keeps_its_trial_unless_its_lease_expires(box: Box, tmp_path: Path) -> None:
     study, trial = one(tmp_path)
     array, *_ = launch(study, heal=False)
