@@ -19,24 +19,12 @@ from ablate.launch.slurm.scheduler import Scheduler
 from ablate.rundir import STATUSES, Submission
 
 sys.path.insert(0, str(Path(__file__).parent))
-from written import checkpoint, end, make_study, start
+from written import checkpoint, end, make_study, mixed, start
 
 Call = Callable[..., tuple[int, str, str]]
 
 KEYS = {"id", "arm", "seed", "status", "step", "steps", "attempt", "reason"}
 VIEW = {"loss", "eta", "node", "job_id", "slurm_state", "outcome"}
-
-
-def mixed(path: Path, arms: int = 3, seeds: int = 3):
-    study = make_study(path, arms, seeds)
-    trials = study.trials()
-    end(trials[0])
-    end(trials[1], "failed", 7, outcome="code", reason="ZeroDivisionError: division by zero")
-    end(trials[2], "diverged", 9, reason="loss nan")
-    start(trials[3], 20)
-    start(trials[4], 30, age=5.0)
-    start(trials[5], 30, age=500.0)
-    return study
 
 
 def test_status_tells_step_loss_time_left_node_attempts_and_the_last_error(

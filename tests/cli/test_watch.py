@@ -14,11 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from written import end, make_study, start
+from written import end, make_study, mixed, start
 
 Call = Callable[..., tuple[int, str, str]]
-
-KEYS = {"id", "arm", "seed", "status", "step", "steps", "attempt", "reason"}
 
 
 def test_watch_prints_what_changes_and_ends_with_the_study(call: Call, tmp_path: Path) -> None:
