@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
-from slurm_box import Box, why_not
+from slurm_box import Box, started, why_not
 from user_code import small_trial
 
 from ablate.rundir import StudyDir
@@ -113,7 +113,7 @@ def main() -> int:
         print(reason)
         return 2
     print(f"load {os.getloadavg()[0]:.1f} before, {os.cpu_count()} cores")
-    box = Box().up()
+    box = started()
     os.environ["SLURM_CONF"] = box.environment["SLURM_CONF"]
     try:
         with tempfile.TemporaryDirectory(prefix="ablate-bars-") as folder:

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
 from chaos_faults import Faults
 from chaos_verdict import Verdict, judge
-from slurm_box import Box, why_not
+from slurm_box import Box, started, why_not
 from user_code import write_texts
 
 from ablate.rundir import ENDED, StudyDir
@@ -160,8 +160,7 @@ class Chaos:
     def run(self) -> Verdict:
         self.write_folder()
         rng = random.Random(self.seed)
-        box = Box(slurmd_timeout=10, cpus=1, nodes=4)
-        box.up()
+        box = started(slurmd_timeout=10, cpus=1, nodes=4)
         before = os.environ.get("SLURM_CONF")
         os.environ["SLURM_CONF"] = box.environment["SLURM_CONF"]
         clients: list[subprocess.Popen[bytes]] = []

@@ -51,6 +51,18 @@ def in_use(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
         box.clear()
 
 
+def started(**knobs: Any) -> Box:
+    """A new cluster; on a busy machine a daemon may not come up in time, so a second try is made.
+
+    Raises:
+        RuntimeError: with what its scripts said.
+    """
+    try:
+        return Box(**knobs).up()
+    except RuntimeError:
+        return Box(**knobs).up()
+
+
 def missing_programs() -> list[str]:
     needed = ("slurmctld", "slurmd", "sbatch", "munged", "unshare", *DATABASE_PROGRAMS)
     return [name for name in needed if shutil.which(name) is None]
