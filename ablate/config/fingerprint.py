@@ -18,6 +18,7 @@ NESTED = {
     "train": {"checkpoint_every", "keep_checkpoints", "keep_final", "device"},
     "data": {"cache_dir"},
     "model": {"init_device", "precision"},
+    "parallel": {"timeout"},
 }
 YOUNGER = {"loss": {"chunk": 0}}
 """Fields that came later, with the value that changes nothing: such a trial is still the same."""
@@ -27,7 +28,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     """The 64 hex digits of a resolved configuration tree; key order does not matter."""
     kept: dict[str, Any] = {}
     for key, value in config.items():
-        if key in TOP_LEVEL:
+        if key in TOP_LEVEL or (key == "parallel" and value["name"] == "none"):
             continue
         if key in NESTED or key in YOUNGER:
             dropped, younger = NESTED.get(key, set()), YOUNGER.get(key, {})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.train.batch import TensorBatch
 from ablate.train.run import Run
@@ -25,8 +25,9 @@ class UpdateNorm:
     Fused optimisers change parameters in place, so it takes a copy of them and a difference.
     """
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        self.parameters = [p.detach() for p in parameters]
+    def __init__(self, parameters: list[Tensor], whole: Callable[[Tensor], Tensor]) -> None:
+        """`whole`: norms of tensors, from those of the parts of them that lie here."""
+        self.parameters, self.whole = [p.detach() for p in parameters], whole
         self.buffers = [torch.empty_like(p) for p in self.parameters]
 
     @torch.no_grad()
@@ -36,9 +37,8 @@ class UpdateNorm:
     @torch.no_grad()
     def after(self) -> Float[Tensor, ""]:
         torch._foreach_sub_(self.buffers, self.parameters)
-        return torch.linalg.vector_norm(
-            torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
-        )
+        norms = torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
+        return torch.linalg.vector_norm(self.whole(norms))
 
     @torch.no_grad()
     def keep(self, share: float) -> float:
@@ -54,7 +54,7 @@ def measure(run: Run, batch: TensorBatch) -> dict[str, float]:
 
     One forward pass of its own over the first micro-batch, without dropout: it changes nothing.
     """
-    part = next(batch.split(run.config.train.micro_batch_size))
+    part = next(batch.split(run.parallel.micro_batch(run.config.train)))
     run.model.eval()
     model: Any = run.model  # its `recording` is not nn.Module's
     with model.recording() as record, run.precision.autocast():
@@ -62,11 +62,13 @@ def measure(run: Run, batch: TensorBatch) -> dict[str, float]:
         rows = run.config.loss.chunk or len(hidden)
         statistics = _logit_statistics(model.unembedding.logits(x) for x in hidden.split(rows))
     run.model.train()
-    norms = _weight_norms(run.model, run.model_config.block_group_size)
-    values = {**record, **statistics, **norms}
-    return dict(
-        zip(values, torch.stack([v.float() for v in values.values()]).tolist(), strict=True)
+    norms = _weight_norms(
+        dict(zip(run.names, run.parallel.local(run.parameters), strict=True)),
+        run.model_config.block_group_size,
     )
+    values = {**record, **statistics, **norms}
+    numbers = torch.stack([v.float() for v in values.values()]).tolist()
+    return run.parallel.pooled(dict(zip(values, numbers, strict=True)))
 
 
 def _logit_statistics(chunks: Iterable[Float[Tensor, "n v"]]) -> dict[str, Tensor]:
@@ -97,10 +99,10 @@ def _logit_statistics(chunks: Iterable[Float[Tensor, "n v"]]) -> dict[str, Tenso
     }
 
 
-def _weight_norms(model: nn.Module, block_group_size: int) -> dict[str, Tensor]:
+def _weight_norms(parameters: dict[str, Tensor], block_group_size: int) -> dict[str, Tensor]:
     """Of the whole model, of each layer, and of each module outside the layers."""
     squares: dict[str, list[Tensor]] = defaultdict(list)
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters.items():
         square = torch.linalg.vector_norm(parameter, dtype=torch.float32).square()
         squares["model/weight_norm"].append(square)
         match = LAYER.search(name)
