@@ -74,7 +74,7 @@ def test_two_tasks_on_each_of_two_nodes_stop_at_one_step_when_preempted_and_go_o
     assert (stopped.status, stopped.outcome) == ("preempted", "preempted")
     assert second.record()["resumed"] == {"attempt": 1, "step": stopped.step}
     assert [r["step"] for r in trial.stitched()] == list(range(1, 301))
-    assert [e["processes"] for e in trial.stitched(EVENTS) if e["kind"] == "start"][0] == 4
+    assert next(e["processes"] for e in trial.stitched(EVENTS) if e["kind"] == "start") == 4
 
 
 @pytest.mark.slow
