@@ -215,8 +215,10 @@ def test_a_dead_node_costs_the_steps_since_the_last_checkpoint(box: Box, tmp_pat
 
 @pytest.mark.slow
 def test_without_requeue_the_trial_of_a_dead_node_is_submitted_again_by_the_feeder(
-    box: Box, tmp_path: Path
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The feeder comes before the lease of the dead has expired: this once ended the study."""
+    monkeypatch.setenv("ABLATE_LEASE_SECONDS", "50")
     study, trial = one(tmp_path)
     array, *_ = launch(study, sbatch={"no-requeue": True})
     box.until(lambda: is_running(trial), 40)
