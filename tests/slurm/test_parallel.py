@@ -60,7 +60,7 @@ def test_two_tasks_on_each_of_two_nodes_stop_at_one_step_when_preempted_and_go_o
 ) -> None:
     """One task a GPU, without torchrun; SLURM signals each of them when it likes."""
     more = ("cluster.nodes=2", "cluster.gpus=2", "cluster.cpus=2", "cluster.partition=low",
-            "cluster.heal=false", "cluster.parallel=1", "cluster.sbatch={nodelist: 'n[1-2]'}",
+            "cluster.heal=false", "cluster.parallel=1", "+cluster.sbatch.nodelist='n[1-2]'",
             "train.steps=300", "train.checkpoint_every=1000")  # fmt: skip
     study = launch(box, tmp_path, *more)
     trial = study.trials()[0]

@@ -54,12 +54,25 @@ def describe(
     active = queued_trials(study, scheduler or Scheduler())
     for trial in trials:
         state = trial.live_state()
-        if trial.id in active or state.status == "running":
+        waits = trial.id in active and not _is_done_with(active[trial.id], trial)
+        if waits or state.status == "running":
             queued.append(trial.id)
         elif state.status not in ENDED or state.status in again:
             missing.append(trial.id)
     own = {id: (clusters or {}).get(id, cluster) for id in [*missing, *queued]}
     return describe_classes(own, limits.array, limits.free, queued)
+
+
+def _is_done_with(job: str, trial: TrialDir) -> bool:
+    """Whether a job that SLURM still has brought the trial to its end: a retry at once after a
+    failure finds it ending, or with other trials of its pack.
+    """
+    newest = trial.newest_attempt()
+    own = newest.own_state() if newest is not None else None
+    if newest is None or own is None:
+        return False
+    over = own.status in ENDED or own.outcome in ("oom", "code")  # concluded for a dead process
+    return over and newest.record().get("job_id") == job
 
 
 def queued_trials(study: StudyDir, scheduler: Scheduler) -> dict[str, str]:
