@@ -11,6 +11,7 @@ from typing import Any
 from ablate.config.schema import ClusterConfig
 from ablate.launch import budget
 from ablate.launch.notify import tell_if_over
+from ablate.launch.slurm.holds import Holds
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.slurm.scheduler import Scheduler
 from ablate.rundir import ENDED, LEASE_SECONDS, StudyDir, TrialDir, incidents
@@ -96,6 +97,7 @@ class Feed:
         """What has neither ended nor been taken out of the queue by hand."""
         jobs = study.jobs_of_trials()
         known = scheduler.jobs(set(jobs.values()))
+        Holds().release(known.values())
         found = []
         for id in self.clusters:
             trial = study.trial(id)

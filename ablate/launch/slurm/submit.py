@@ -9,6 +9,7 @@ from ablate.config.schema import ClusterConfig
 from ablate.errors import StudyError
 from ablate.launch.pool import RUNNER
 from ablate.launch.slurm.arrays import submit_more
+from ablate.launch.slurm.holds import Holds
 from ablate.launch.slurm.limits import read_limits
 from ablate.launch.slurm.request import Request, check_slurm
 from ablate.launch.slurm.request import describe as describe_classes
@@ -125,10 +126,12 @@ def submit(
     Returns:
         What was submitted; empty where nothing is missing.
     """
+    scheduler = scheduler or Scheduler()
     with study.lock(name=".submit.lock", stale=180.0):
         request = describe(
             study, trials, cluster, clusters=clusters, again=again, scheduler=scheduler
         )
+        Holds().release(scheduler.jobs(set(study.jobs_of_trials().values())).values())
         if not request.classes:
             return []
         incidents.unhold(study.path)
