@@ -50,7 +50,7 @@ class TrialConfig:
         )
         if self.study is not None:
             ok = bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study))
-            reason = "must be a plain folder name (letters, digits, . _ + -)"
+            reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -)"
             require(ok, "study", self.study, reason)
         self._check_processes()
 
