@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
 from ablate.data import Data, open_data
 from ablate.errors import ConfigError
@@ -47,6 +48,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.memory import check_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.precision import Precision
     from ablate.train.respond import build_response
@@ -60,6 +62,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    check_memory(train, sequence_length=length, vocab_size=model_config.vocab_size, device=device)
     Precision(typed.precision, device)
     model: Any = OLMo(model_config, init_params=False)
     if train.activation_checkpointing is not None:
@@ -70,5 +73,6 @@ def check_training(config: Mapping[str, Any]) -> None:
     rate = build_schedule(
         typed.schedule, peak=typed.optim.lr, steps=train.steps, tokens_per_step=tokens
     )
-    rate(1)
+    with users_own("schedule.name", typed.schedule.name):
+        rate(1)
     build_response(typed.spikes, train.steps)

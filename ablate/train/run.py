@@ -22,6 +22,7 @@ from ablate.model import ModelConfig, OLMo
 from ablate.spikes import Detector
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
 from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
@@ -145,6 +146,7 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    check_memory(c, sequence_length=length, vocab_size=model_config.vocab_size, device=device)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data.check(model_config.vocab_size, length)
 
