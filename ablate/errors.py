@@ -9,7 +9,8 @@
     │   └── TrialEndedError     it has ended, and is not to be run again         2
     ├── TrackError              wandb's server did not take or give something    1
     └── TrialError              a trial ended badly                              1
-        └── DivergedError       loss or gradient became NaN/inf                  1
+        ├── DivergedError       loss or gradient became NaN/inf                  1
+        └── LostProcessError    another process of the trial failed or is gone   1
 
 Every message is one readable paragraph: what is wrong, where, and the remedy. `ablate.cli`
 prints it to
@@ -25,6 +26,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DivergedError",
+    "LostProcessError",
     "PlanError",
     "StudyError",
     "TrackError",
@@ -96,6 +98,20 @@ class DivergedError(TrialError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.step, self.what)
+
+
+class LostProcessError(TrialError):
+    """Another process of the same trial failed, or is gone without a word.
+
+    `outcome` is the class of its failure (see `ablate.launch.outcome`).
+    """
+
+    def __init__(self, text: str, outcome: str = "node") -> None:
+        self.outcome = outcome
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.outcome)
 
 
 def show(value: Any) -> str:

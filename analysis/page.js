@@ -1,11 +1,25 @@
 "use strict";
-// Draws the figures in the colours of the page, again whenever light turns to dark.
+// Draws the figures in the width and the colours of the page, again whenever one of them changes.
 (() => {
   const specs = JSON.parse(document.getElementById("figures").textContent);
   const narrow = () => window.innerWidth < 600;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "sendChartToCloud"],
-    displayModeBar: window.innerWidth < 600 ? false : "hover" };
+  const buttons = ["lasso2d", "select2d", "sendChartToCloud"];
+  const config = () => ({ displaylogo: false, modeBarButtonsToRemove: buttons,
+    displayModeBar: narrow() ? false : "hover" });
+  const shorter = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+
+  // Beside long names, and under titles of one line, a phone has no room for the plot.
+  function narrowed(layout) {
+    const { xaxis, yaxis } = layout;
+    if (xaxis.title) xaxis.title.text = xaxis.title.text.replace(/ {2,}/, "<br>");
+    if (yaxis.type === "category") {
+      const names = yaxis.categoryarray || [];
+      yaxis.tickvals = names;
+      yaxis.ticktext = names.map((name) => shorter(name, 18));
+    }
+    return layout;
+  }
 
   function themed(layout) {
     const axis = { gridcolor: colour("--grid"), zerolinecolor: colour("--soft"), linecolor: colour("--line") };
@@ -35,8 +49,15 @@
     return spec.data.filter((t) => t.meta === "mean").map((t) => ({ ...t, y: t.customdata }));
   }
 
+  // A legend of several lines takes its room from the plot: give it back, to twice the height.
+  function grow(element, height, wanted) {
+    const missing = wanted - element._fullLayout._size.h;
+    if (missing > 8) return Plotly.relayout(element, { height: height + Math.min(missing, height) });
+  }
+
   function draw(id) {
     const spec = specs[id];
+    const element = document.getElementById(id);
     const layout = structuredClone(spec.layout);
     let data = spec.data;
     if (spec.curve && checked("minus")) {
@@ -52,8 +73,16 @@
     }
     if (spec.curve && !checked("bands")) data = data.filter((t) => t.meta !== "band");
     if (spec.curve && !checked("spikes")) data = data.filter((t) => t.meta !== "spike");
+    if (narrow()) {
+      narrowed(layout);
+      data = data.map((t) => (t.mode === "markers+text" ? { ...t, mode: "markers" } : t));
+    }
     drawn.add(id);
-    return Plotly.react(id, data, themed(layout), config);
+    layout.width = element.clientWidth;
+    const { t, b } = layout.margin;
+    const wanted = layout.height - t - b - 40;
+    return Plotly.react(id, data, themed(layout), config())
+      .then(() => grow(element, layout.height, wanted));
   }
 
   const select = document.getElementById("metric");
@@ -69,6 +98,14 @@
     if (control) control.addEventListener("change", show);
   }
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  let width = window.innerWidth;
+  let waiting = 0;
+  window.addEventListener("resize", () => {  // on a phone also when its bars come and go
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(show, 100);
+  });
   show();
   document.documentElement.dataset.drawn = String(drawn.size);
 })();

@@ -215,7 +215,7 @@ def _arms(j: Judgement) -> str:
     table = (
         f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
-    return _section("Arms", f'<div class="scroll">{table}</div>')
+    return _section("Arms", f'<div class="scroll" id="arms">{table}</div>')
 
 
 def _plan(j: Judgement) -> str:

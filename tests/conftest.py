@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+
+# Processes of tests share the cores. Where each spins with as many threads as there are cores, all
+# wait for all; so one thread each, unless a test asks for more.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell gives this to what it starts in the background, and children inherit it: then no

@@ -60,6 +60,9 @@ def main(argv: Sequence[str]) -> int:
         freeze(plan)  # refuses another plan at once
     missing = missing_of(study, again) if study.exists() else []
     if not options.dry_run:
+        from ablate.launch.preflight import check_writable
+
+        check_writable(study.path.parent)
         budget.check(study, cluster["max_gpu_hours"], [t.id for t in missing])
         for trial in missing:
             if trial.live_state().status == "cancelled":

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ablate.cli.arguments import Parser
@@ -41,7 +42,17 @@ def main(argv: Sequence[str]) -> int:
         return run_multirun(options.overrides, dry_run=options.dry_run)
     if options.dry_run:
         raise AblateError("--dry-run belongs to a multirun: write -m, or leave it out.")
-    trial, state = run_single(options.overrides)
+    from ablate.launch.processes import follow, leading
+    from ablate.launch.ranks import rank_of
+
+    if rank_of().rank > 0:
+        return follow()
+    with leading():
+        return _train(options.overrides)
+
+
+def _train(overrides: Sequence[str]) -> int:
+    trial, state = run_single(overrides)
     print(_story(trial, state))
     if state.status == "failed":
         raise TrialError(failure(trial, state))
@@ -93,14 +104,19 @@ def recorded(
         of_sweep: see `run_single`.
         here: whether it is to run on this machine, whose device is checked then.
     """
-    from ablate.launch.preflight import check_data, check_training
+    from ablate.launch.preflight import check_data, check_training, check_writable
     from ablate.launch.singles import record_single
     from ablate.plan import single_trial
 
     single = single_trial(overrides, common=common, of_sweep=of_sweep)
     config: dict[str, Any] = single.trial.config
+    check_writable(Path(config["runs_dir"]))
     check_data(config, progress=True)
     if here:
+        from ablate.launch.processes import check
+        from ablate.launch.ranks import rank_of
+
+        check(config, rank_of().world_size)
         check_training(config)
     trial = record_single(single)
     if config["force"]:

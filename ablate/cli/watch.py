@@ -30,15 +30,18 @@ EXAMPLES = """\
   ablate watch hello --json                   a JSON object a change of status
 """
 
-LARGE = 200
-"""A study of more trials is looked at less often."""
+LOOK_SECONDS = 2.0
+SHARE = 20
+"""Looking takes at most one part in so many of the time: a large study is looked at less often."""
 
 
 def main(argv: Sequence[str]) -> int:
     """0 all ended well, 1 some trial failed, 130 stopped watching."""
     parser = reading_parser("watch", description=__doc__ or "", examples=EXAMPLES)
     parser.add_argument("study", nargs="*", help="a study's name or folder")
-    parser.add_argument("--interval", type=float, help="seconds between looks (2; 5 where large)")
+    parser.add_argument(
+        "--interval", type=float, help="seconds between looks (2; more where large)"
+    )
     options = parser.read(argv)
     words = take_runs_dir(options, options.study)
     if len(words) != 1:
@@ -66,11 +69,12 @@ def watch(
     while True:
         if scheduler is None:
             scheduler = scheduler_of(study)  # it may be submitted while we watch
+        began = time.process_time()
         status = study_status(study, scheduler)
         show(status)
         if ended(status):
             return status["counts"]
-        time.sleep(interval or (5.0 if len(status["trials"]) > LARGE else 2.0))
+        time.sleep(interval or max(LOOK_SECONDS, SHARE * (time.process_time() - began)))
 
 
 def ended(status: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ options for one group is refused, since the last would win silently.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,21 @@ __all__ = ["Composer", "register"]
 PRIMARY = "train"
 
 
+@functools.cache
+def _primary() -> tuple[dict[str, str | None], dict[str, Any]]:
+    """The default option of every group, and the values of our train.yaml; nobody changes them."""
+    _, values = options.read_yaml(options.CONF / f"{PRIMARY}.yaml", PRIMARY)
+    defaults = dict(_default_choices(values.pop("defaults")))
+    values.pop("hydra", None)
+    return defaults, values
+
+
 class Composer:
     """`hydra.compose`, with the user's `./conf` and `./sweeps` found first."""
 
     def __init__(self, cwd: Path | None = None) -> None:
         self.cwd = Path.cwd() if cwd is None else Path(cwd)
-        _, values = options.read_yaml(options.CONF / f"{PRIMARY}.yaml", PRIMARY)
-        self._defaults = dict(_default_choices(values.pop("defaults")))
-        values.pop("hydra", None)
-        self._base = values
+        self._defaults, self._base = _primary()
         self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str] = ()) -> dict[str, Any]:

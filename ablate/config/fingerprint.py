@@ -18,17 +18,28 @@ NESTED = {
     "train": {"checkpoint_every", "keep_checkpoints", "keep_final", "device"},
     "data": {"cache_dir"},
     "model": {"init_device", "precision"},
+    "parallel": {"timeout"},
 }
+YOUNGER = {"loss": {"chunk": 0}}
+"""Fields that came later, with the value that changes nothing: such a trial is still the same."""
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
     """The 64 hex digits of a resolved configuration tree; key order does not matter."""
     kept: dict[str, Any] = {}
     for key, value in config.items():
-        if key in TOP_LEVEL:
+        if key in TOP_LEVEL or (key == "parallel" and value["name"] == "none"):
             continue
-        dropped = NESTED.get(key, set())
-        kept[key] = {k: v for k, v in value.items() if k not in dropped} if dropped else value
+        if key in NESTED or key in YOUNGER:
+            dropped, younger = NESTED.get(key, set()), YOUNGER.get(key, {})
+            value = {
+                k: v
+                for k, v in value.items()
+                if k not in dropped and not (k in younger and v == younger[k])
+            }
+            if key in YOUNGER and not value:
+                continue
+        kept[key] = value
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), default=list)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -29,8 +29,8 @@ def load_object(field: str, path: str) -> Any:
     """Imports `package.module:Object` (the object may be nested: `Outer.Inner`).
 
     Raises:
-        ConfigError: naming `field`, where the module or the object does not exist, or the module
-            raises anything.
+        ConfigError: naming `field`, where the module or the object does not exist, or where the
+            module's own code fails.
     """
     module, _, attribute = path.partition(":")
     try:
@@ -41,7 +41,8 @@ def load_object(field: str, path: str) -> Any:
         remedy = "Write it as package.module:Object, with the package on PYTHONPATH"
         raise ConfigError(field, path, f"cannot be imported ({error})", remedy) from error
     except Exception as error:
-        raise ConfigError(field, path, f"cannot be imported ({said(error)})") from error
+        reason = f"cannot be imported: its module raises {type(error).__name__}: {error}"
+        raise ConfigError(field, path, reason, f"Mend {module}") from error
     return found
 
 

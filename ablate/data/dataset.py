@@ -91,11 +91,11 @@ class Data:
         seed: int,
         batch_size: int,
         sequence_length: int,
-        rows: slice = slice(None),
+        rows: slice | Int64[np.ndarray, "n"] = slice(None),
     ) -> Batch:
         """The batch of `step` (from 1); of its rows only `rows`, for one rank of several.
 
-        Independent of world size, restarts and arm: rank r of w asks for its slice of the same
+        Independent of world size, restarts and arm: rank r of w asks for its rows of the same
         batch.
         """
         indices = sequence_indices(

@@ -12,19 +12,22 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ablate.config.fingerprint import fingerprint
 from ablate.config.sources import edited
 from ablate.errors import StudyError
 from ablate.launch import admission, budget
 from ablate.launch.outcome import classify, reason_of
-from ablate.launch.ranks import agree, check, rank_of
+from ablate.launch.processes import FENCED_OFF, team_of
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.stitch import stitch
 from ablate.launch.stop import Stop
 from ablate.rundir import Attempt, State, StudyDir, TrialDir, write_json
 from ablate.track import Tracking
+
+if TYPE_CHECKING:
+    from ablate.train.parallel import Team
 
 __all__ = ["FencedOffError", "Ran", "run_job"]
 
@@ -82,8 +85,7 @@ def run_job(
         TrialHeldError, TrialEndedError: where there is nothing for us to run.
         FencedOffError: where a newer attempt took over; nothing was written outside our folder.
     """
-    check(rank_of())
-    slurm = this_job()
+    team, slurm = team_of(trial), this_job()
     stop = Stop(parent, patient=slurm is not None)
     with stop.listening():
         attempt = trial.acquire(
@@ -97,7 +99,7 @@ def run_job(
                 with Heartbeat(attempt) as heart:
                     end = admission.refusal(attempt)
                     if end is None:
-                        end = _outcome(attempt, heart, stop, tracking, on_row, run)
+                        end = _outcome(attempt, heart, stop, tracking, on_row, run, team)
                 stop.finishing = True
                 state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
                 if not attempt.release(state):
@@ -115,14 +117,18 @@ def _outcome(
     tracking: Tracking,
     on_row: Callable[[dict[str, Any]], None] | None,
     run: Callable[..., Ran] | None,
+    team: Team | None,
 ) -> dict[str, Any]:
     """The fields of the state that say how the attempt ended; the record is written by then."""
 
     def should_stop() -> str | None:
         stop.stepping = True
-        if heart.fenced_off:
+        reason = "cancelled" if heart.cancelled else heart.spent or stop.asked()
+        reason = FENCED_OFF if heart.fenced_off else reason
+        reason = reason if team is None else team.agree(reason)
+        if reason == FENCED_OFF:
             raise FencedOffError
-        return agree("cancelled" if heart.cancelled else heart.spent or stop.asked())
+        return reason
 
     def see(row: dict[str, Any]) -> None:
         heart.step = row["step"]
@@ -133,6 +139,8 @@ def _outcome(
         config = _checked_config(attempt.trial)
         heart.state = heart.state.replace(steps=config["train"]["steps"])
         tracking.start(config)
+        if team is not None:
+            team.start(attempt, config)
         result = (run or _run_trial())(attempt, config, should_stop=should_stop, on_row=see)
         stop.finishing = True
         if not attempt.is_current():
@@ -149,16 +157,21 @@ def _outcome(
         raise
     except KeyboardInterrupt:
         stop.finishing = True
-        reason = stop.reason or "interrupted"
-        return _ended("preempted", "preempted", f"{reason}, before it could save", None)
-    except Exception as error:
+        reason = f"{stop.reason or 'interrupted'}, before it could save"
+        if team is not None:
+            team.report("preempted", reason)
+        return _ended("preempted", "preempted", reason, None)
+    except Exception as caught:
         stop.finishing = True
+        error = caught if team is None else team.explain(caught)
         outcome = classify(error)
         log.error("%s\n%s", reason_of(error), traceback.format_exc())
+        if team is not None and outcome != "diverged":
+            team.report(outcome, reason_of(error))
         with contextlib.suppress(Exception):  # a full disk must not hide why the trial failed
             if attempt.is_current():
                 stitch(attempt.trial)
-        status = "diverged" if outcome == "diverged" else "failed"
+        status = outcome if outcome in ("diverged", "preempted") else "failed"
         if outcome == "node" and this_job() is not None:
             status = "preempted"  # SLURM starts it again, within the budget of `admission`
         admission.note(attempt, outcome, error)

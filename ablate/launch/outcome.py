@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from ablate.errors import AblateError, DivergedError, TrialError
+from ablate.errors import AblateError, DivergedError, LostProcessError, TrialError
 
 __all__ = ["classify", "reason_of"]
 
@@ -18,6 +18,8 @@ def classify(error: BaseException) -> str:
     """
     if isinstance(error, DivergedError):
         return "diverged"
+    if isinstance(error, LostProcessError):
+        return error.outcome
     if isinstance(error, AblateError) and not isinstance(error, TrialError):
         return "config"
     if _is_out_of_memory(error):

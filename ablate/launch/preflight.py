@@ -1,10 +1,12 @@
-"""What can be found wrong before anything is written: the data, the device, names that must be
-importable.
+"""What can be found wrong before anything is written: the folder, the data, the device, names that
+must be importable.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ablate.config.imports import users_own
@@ -12,7 +14,23 @@ from ablate.config.schema import TrialConfig
 from ablate.data import Data, open_data
 from ablate.errors import ConfigError
 
-__all__ = ["check_data", "check_data_of_all", "check_training"]
+__all__ = ["check_data", "check_data_of_all", "check_training", "check_writable"]
+
+
+def check_writable(runs_dir: Path) -> None:
+    """Tries it, for permissions do not tell of read-only or full disks; leaves nothing behind.
+
+    Raises:
+        ConfigError: for a folder in which no study can be made.
+    """
+    there = next(p for p in (runs_dir, *runs_dir.absolute().parents) if p.exists())
+    try:
+        Path(tempfile.mkdtemp(prefix=".ablate-", dir=there)).rmdir()
+    except OSError as error:
+        reason = f"cannot be written ({there}: {error.strerror})"
+        raise ConfigError(
+            "runs_dir", str(runs_dir), reason, "Name another: runs_dir=FOLDER"
+        ) from None
 
 
 def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
@@ -62,7 +80,8 @@ def check_training(config: Mapping[str, Any]) -> None:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
-    check_memory(train, sequence_length=length, vocab_size=model_config.vocab_size, device=device)
+    if typed.parallel.name == "none":  # else it is not known here how many share a batch
+        check_memory(typed, sequence_length=length, device=device)
     Precision(typed.precision, device)
     model: Any = OLMo(model_config, init_params=False)
     if train.activation_checkpointing is not None:

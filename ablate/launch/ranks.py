@@ -1,20 +1,18 @@
-"""The place of this process among those of one trial, and what they must agree on.
+"""The place of this process among those of one trial.
 
 SLURM starts one task a GPU and says where each stands; torchrun says the same in variables of its
-own, which are left as they are. Training is single-process today, so `check` refuses more than one.
+own, which are left as they are.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ablate.errors import ConfigError
-
-__all__ = ["Rank", "agree", "check", "rank_of"]
+__all__ = ["Rank", "rank_of"]
 
 FIRST_PORT, PORTS = 20000, 20000
 
@@ -57,41 +55,23 @@ def rank_of(environment: Mapping[str, str] | None = None) -> Rank:
         rank=int(env["SLURM_PROCID"]),
         world_size=int(env["SLURM_STEP_NUM_TASKS"]),
         local_rank=int(env["SLURM_LOCALID"]),
-        master_addr=first_host(env["SLURM_STEP_NODELIST"]),
+        master_addr=first_host(env["SLURM_STEP_NODELIST"], env.get("SLURM_LAUNCH_NODE_IPADDR")),
         master_port=FIRST_PORT + number % PORTS,
     )
 
 
-def first_host(nodes: str) -> str:
-    """The first host of SLURM's list, such as `node[3-5,9]`."""
-    if "[" not in nodes and "," not in nodes:
-        return nodes
-    words = ["scontrol", "show", "hostnames", nodes]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
-    return done.stdout.split()[0]
-
-
-def check(rank: Rank) -> None:
-    """Refuses what training cannot do: copies of one trial would each train the whole of it."""
-    if rank.world_size > 1:
-        reason = "a trial trains in one process, so several would each train the whole of it"
-        raise ConfigError(
-            "WORLD_SIZE", rank.world_size, reason, "Start one task; cluster.pack shares GPUs"
-        )
-
-
-def agree(reason: str | None) -> str | None:
-    """The reason to stop that some process has, told to all of them: they stop at one step.
-
-    A collective operation, so every process calls it after the same step; without
-    torch.distributed it costs nothing and answers what it was given.
+def first_host(nodes: str, address: str | None = None) -> str:
+    """The first host of SLURM's list, such as `node[3-5,9]`; its `address` where the name means
+    nothing to the network.
     """
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return reason
-    import torch
-
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    flag = torch.tensor([int(reason is not None)], device=device)
-    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
-    return (reason or "stopped with the others") if int(flag) else None
+    name = nodes
+    if "[" in nodes or "," in nodes:
+        words = ["scontrol", "show", "hostnames", nodes]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
+        name = done.stdout.split()[0]
+    if address is not None:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError:
+            return address
+    return name

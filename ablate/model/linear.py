@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["Linear", "compute_dtype", "has_low_precision_products", "linear", "multiply"]
+__all__ = [
+    "Linear",
+    "Unembedding",
+    "compute_dtype",
+    "has_low_precision_products",
+    "linear",
+    "multiply",
+]
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -17,7 +26,10 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 
 class Linear(nn.Linear):
-    """torch's own, by `multiply`."""
+    """torch's own, by `multiply`; its values are drawn by `init`, not by itself."""
+
+    def reset_parameters(self) -> None:
+        """Nothing. (skip_init draws on `meta`, for which torch imports its compiler.)"""
 
     def forward(self, input: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         return multiply(input, self.weight, self.bias)
@@ -25,8 +37,7 @@ class Linear(nn.Linear):
 
 def linear(inputs: int, outputs: int, *, bias: bool) -> Linear:
     """A Linear whose values are still to be drawn: torch's own would be thrown away."""
-    device = torch.get_default_device()
-    return nn.utils.skip_init(Linear, inputs, outputs, bias=bias, device=device)  # type: ignore
+    return Linear(inputs, outputs, bias=bias)
 
 
 def multiply(
@@ -48,6 +59,19 @@ def multiply(
     with torch.autocast("cpu", enabled=False):
         wide = [None if t is None else t.to(low).float() for t in (x, weight, bias)]
         return F.linear(*wide).to(low)  # pyright: ignore[reportArgumentType]
+
+
+class Unembedding(NamedTuple):
+    """What makes logits of the final hidden states."""
+
+    weight: Float[Tensor, "v d"]
+    bias: Float[Tensor, " v"] | None
+    scale: float
+    """A factor on the logits; 1 leaves them untouched."""
+
+    def logits(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... v"]:
+        y = multiply(x, self.weight, self.bias)
+        return y if self.scale == 1 else y * self.scale
 
 
 def has_low_precision_products(low: torch.dtype) -> bool:

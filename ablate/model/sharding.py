@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import nn
-from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
 from ablate.errors import ConfigError
 from ablate.model.block import Block, BlockGroup
@@ -41,6 +40,9 @@ def wrap_policy(model: nn.Module, strategy: str | None) -> Callable[..., bool] |
     if strategy not in WRAPS:
         raise ConfigError("fsdp.wrapping_strategy", strategy, "must be one of " + ", ".join(WRAPS))
     if strategy == "size_based":
+        # FSDP takes as long to import as torch itself, and no trial needs it.
+        from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
         return size_based_auto_wrap_policy
     if "group" in strategy and not any(isinstance(m, BlockGroup) for m in model.modules()):
         remedy = "Set model.block_group_size above 1, or wrap by_block"

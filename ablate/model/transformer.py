@@ -19,7 +19,7 @@ from ablate.model.block import BLOCKS, Block, BlockGroup
 from ablate.model.cache import BufferCache, KeyValue
 from ablate.model.checkpointing import checkpointer, checkpoints_block
 from ablate.model.config import ModelConfig
-from ablate.model.linear import linear, multiply
+from ablate.model.linear import Unembedding, linear, multiply
 from ablate.model.mask import Visibility, scopes
 from ablate.model.norm import build_norm
 from ablate.model.position import build_position
@@ -60,10 +60,11 @@ class OLMo(nn.Module):
             self.reset_parameters(seed)
 
     def _parts(self, c: ModelConfig) -> nn.ModuleDict:
-        device, rows = torch.get_default_device(), c.embedding_rows
+        rows = c.embedding_rows
         blocks = [BLOCKS[c.block_type](layer, c) for layer in range(c.n_layers)]
         parts = nn.ModuleDict()
-        parts["wte"] = nn.utils.skip_init(nn.Embedding, rows, c.d_model, device=device)
+        unset = torch.empty(rows, c.d_model)  # given, so that torch does not draw it
+        parts["wte"] = nn.Embedding(rows, c.d_model, _weight=unset)
         if c.embedding_layer_norm:
             parts["emb_norm"] = build_norm(c)
         parts["ln_f"] = build_norm(c)
@@ -109,6 +110,7 @@ class OLMo(nn.Module):
         use_cache: bool = False,
         last_logits_only: bool = False,
         output_hidden_states: bool = False,
+        unembed: bool = True,
     ) -> OLMoOutput:
         """Logits of the next token at each position.
 
@@ -125,6 +127,8 @@ class OLMo(nn.Module):
             use_cache: return keys and values.
             last_logits_only: only of the last position.
             output_hidden_states: return them.
+            unembed: False: `logits` are the output of the final norm, for a loss that makes the
+                logits itself, a part at a time (see `unembedding`).
 
         Raises:
             DataError: masks, lengths or caches whose shapes do not fit the input.
@@ -169,10 +173,21 @@ class OLMo(nn.Module):
         x = parts["ln_f"](x[:, -1:] if last_logits_only else x)
         if output_hidden_states:
             hidden.append(x)
-        logits = multiply(x, parts["wte"].weight) if config.weight_tying else parts["ff_out"](x)  # type: ignore
-        if config.scale_logits:
-            logits = logits * (1 / math.sqrt(config.d_model))
+        logits = self._logits(x) if unembed else x
         return OLMoOutput(logits, present if use_cache else None, tuple(hidden) or None)
+
+    def _logits(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
+        tied, parts = self.config.weight_tying, self.transformer
+        logits = multiply(x, parts["wte"].weight) if tied else parts["ff_out"](x)  # type: ignore
+        return logits * self.unembedding.scale if self.config.scale_logits else logits
+
+    @property
+    def unembedding(self) -> Unembedding:
+        """What makes the logits, for a loss that makes them itself."""
+        config = self.config
+        head: Any = self.transformer["wte" if config.weight_tying else "ff_out"]
+        scale = 1 / math.sqrt(config.d_model) if config.scale_logits else 1.0
+        return Unembedding(head.weight, getattr(head, "bias", None), scale)
 
     @property
     def position(self) -> Any:

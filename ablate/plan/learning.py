@@ -58,15 +58,16 @@ def rule_test(
     arms: Sequence[PlannedArm], decide: dict[str, Any], seeds: int, *, paired: bool = True
 ) -> Test:
     """The test of the frozen rule, at the level of the look that so many seeds are."""
-    pairs = [{arm.name, arm.reference} for arm in arms if arm.reference]
+    place = {arm.name: i for i, arm in enumerate(arms)}
+    forest = tuple(place[arm.reference] if arm.reference else -1 for arm in arms)
     return Test(
         arms=len(arms),
         seeds=seeds,
-        comparisons=len(pairs),
+        comparisons=sum(reference >= 0 for reference in forest),
         alpha=look_of(decide, seeds, [])["alpha"],
         correction=decide["correction"],
         smallest_effect=decide["smallest_effect"],
-        shared=bool(pairs) and bool(set.intersection(*pairs)),
+        forest=forest,
         paired=paired,
     )
 

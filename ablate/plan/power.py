@@ -10,19 +10,15 @@ is at least the smallest effect that matters, e. With the critical value c of th
 
 an integral over the estimated spread S. For d = e it never exceeds one half: the estimate falls
 short of its own mean every other time.
-
-| correction | critical value |
-|---|---|
-| holm | t at a / (2 m): the first of m steps, at which one effect among nulls is tested |
-| dunnett | of max abs(t) where all m comparisons share an arm; else Sidak's, which bounds it |
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+from ablate.plan.critical import Forest, critical, spread, star
 
 __all__ = ["COVERAGE", "POWER", "Noise", "Test"]
 
@@ -31,7 +27,6 @@ COVERAGE = 0.8
 """Of the range of the power, where the spread is an estimate."""
 
 MOST_SEEDS = 1000
-_NODES = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +71,8 @@ class Test:
     correction: str = "holm"
     smallest_effect: float = 0.0
     """0 asks only whether the interval excludes 0."""
-    shared: bool = True
-    """All comparisons have an arm in common."""
+    forest: Forest | None = None
+    """Who is compared with whom; None: all with the baseline."""
     paired: bool = True
 
     @property
@@ -92,7 +87,8 @@ class Test:
         """The |t| that is needed; infinite without degrees of freedom."""
         if self.df < 1:
             return math.inf
-        return _critical(self.comparisons, self.df, self.alpha, self.correction, self.shared)
+        forest = self.forest or star(self.comparisons)
+        return critical(forest, self.df, self.alpha, self.correction)
 
     def power(self, effect: float, sd: float) -> float:
         """The rate at which an arm that truly differs by `effect` is called better (or worse)."""
@@ -100,11 +96,11 @@ class Test:
             return 0.0
         from scipy import special
 
-        spread, weights = _spread(self.df)
+        values, weights = spread(self.df)
         se = self.error(sd)
         if se == 0:
             return float(effect >= self.smallest_effect and effect > 0)
-        bar = (self.critical() * spread * se).clip(min=self.smallest_effect)
+        bar = (self.critical() * values * se).clip(min=self.smallest_effect)
         return float((weights * special.ndtr((effect - bar) / se)).sum())
 
     def power_range(self, effect: float, noise: Noise) -> tuple[float, float] | None:
@@ -153,45 +149,3 @@ def _solve(power: Callable[[float], float], high: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if power(middle) < POWER else (low, middle)
     return high
-
-
-@functools.lru_cache(maxsize=1024)
-def _spread(df: int):  # two arrays; numpy is not imported for a plan without noise
-    """Values of sqrt(chi^2 / df) and their probabilities, by Gauss-Legendre over the quantile."""
-    import numpy as np
-    from scipy import special
-
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    return np.sqrt(2 * special.gammaincinv(df / 2, (nodes + 1) / 2) / df), weights / 2
-
-
-@functools.lru_cache(maxsize=1024)
-def _critical(m: int, df: int, alpha: float, correction: str, shared: bool) -> float:
-    from scipy import special
-
-    if m <= 1:
-        return float(special.stdtrit(df, 1 - alpha / 2))
-    if correction == "holm":
-        return float(special.stdtrit(df, 1 - alpha / 2 / m))
-    # Sidak's level is that of independent statistics, and the bound for any others.
-    sidak = float(special.stdtrit(df, (1 + (1 - alpha) ** (1 / m)) / 2))
-    if not shared:
-        return sidak
-    low, high = float(special.stdtrit(df, 1 - alpha / 2)), sidak
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _max_t_tail(middle, m, df) > alpha else (low, middle)
-    return high
-
-
-def _max_t_tail(q: float, m: int, df: int) -> float:
-    """P(max |T_i| > q) of m statistics with pairwise correlation 1/2 and a common spread."""
-    import numpy as np
-    from scipy import special
-
-    nodes, weights = np.polynomial.hermite_e.hermegauss(64)
-    spread, probabilities = _spread(df)
-    # Z_i = (X_i + X_0) / sqrt(2): given X_0 = x they are independent.
-    edge, shift = math.sqrt(2) * q * spread[:, None], nodes[None, :]
-    inside = (special.ndtr(edge - shift) - special.ndtr(-edge - shift)) ** m
-    return float(1 - probabilities @ (inside @ (weights / math.sqrt(2 * math.pi))))

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ablate.errors import StudyError, TrialEndedError, TrialHeldError
 from ablate.rundir import names
 from ablate.rundir.attempt import Attempt
-from ablate.rundir.files import (
-    last_row,
-    read_json,
-    read_jsonl,
-    time_of,
-    write_atomic,
-    write_json,
-)
+from ablate.rundir.configuration import read_config, write_config
+from ablate.rundir.files import last_row, read_json, read_jsonl, time_of, write_json
 from ablate.rundir.state import ENDED, State
 
 __all__ = ["TrialDir"]
@@ -64,30 +55,26 @@ class TrialDir:
     # ---- configuration
 
     def create(self, config: dict[str, Any], steps: int) -> None:
-        """Writes config.yaml and a pending state; does nothing where they exist already.
-
-        A launch writes thousands of them, and writes again what a power cut has taken.
-        """
+        """Writes config.yaml and a pending state; does nothing where they exist already."""
         self.path.mkdir(parents=True, exist_ok=True)
         if not _has_content(self.path / names.CONFIG):
-            text = "".join(_yaml_of(json.dumps({key: v})) for key, v in config.items())
-            write_atomic(self.path / names.CONFIG, text, durable=False)
+            write_config(self.path / names.CONFIG, config)
         if not _has_content(self.path / names.STATE):
             state = State(steps=steps).to_dict()
             write_json(self.path / names.STATE, state, durable=False)
 
     def config(self) -> dict[str, Any]:
+        """Raises StudyError where config.yaml is missing or damaged."""
         path = self.path / names.CONFIG
-        try:
-            text = path.read_text(encoding="utf-8")
-            config = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except FileNotFoundError:
-            raise StudyError(f"{path} is missing; launch the study again to write it.") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise StudyError(f"{path} is damaged: {error}") from None
-        if not isinstance(config, dict):
-            raise StudyError(f"{path} is damaged: it holds no configuration. Restore the file.")
-        return config
+        if not path.exists():
+            raise StudyError(f"{path} is missing. {self._remedy()}")
+        return read_config(path)
+
+    def _remedy(self) -> str:
+        path = self.study_path / names.MANIFEST
+        command = read_json(path).get("command") if path.exists() else None
+        what = f"`{command}`" if command else "The command that made the study, given again,"
+        return f"{what} writes it, and runs the trial where it has not ended."
 
     # ---- state
 
@@ -187,20 +174,23 @@ class TrialDir:
                 f"Trial {self.id} was just taken by another process as attempt {number}."
             ) from None
         now = time.time()
-        attempt.start(job_id, **job)
-        attempt.release(
-            state.replace(
-                status="running",
-                outcome=None,
-                reason=None,
-                job_id=job_id,
-                host=job.get("node") or socket.gethostname(),
-                pid=os.getpid(),
-                heartbeat=now,
-                started=state.started or now,
-                ended=None,
-            )
+        running = state.replace(
+            status="running",
+            outcome=None,
+            reason=None,
+            job_id=job_id,
+            host=job.get("node") or socket.gethostname(),
+            pid=os.getpid(),
+            heartbeat=now,
+            started=state.started or now,
+            ended=None,
         )
+        try:
+            attempt.start(job_id, **job)
+            attempt.release(running)
+        except OSError:  # a full disk: an attempt that never was must not look like one that runs
+            shutil.rmtree(attempt.path, ignore_errors=True)
+            raise
         return attempt
 
     def newest_checkpoint(self) -> tuple[Attempt, int] | None:
@@ -284,10 +274,3 @@ def _has_content(path: Path) -> bool:
         return path.stat().st_size > 0
     except FileNotFoundError:
         return False
-
-
-@functools.lru_cache(maxsize=4096)
-def _yaml_of(text: str) -> str:
-    """A section of a configuration; trials of a study have most of theirs in common."""
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return yaml.dump(json.loads(text), Dumper=dumper, sort_keys=False, allow_unicode=True)

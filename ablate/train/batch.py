@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ class TensorBatch:
     labels: Int[Tensor, "b t"]
     """The next token of each position; the last position of a row has none."""
     count: int
-    """Real labels, counted before anything went to the device."""
+    """Real labels of the whole batch, counted before anything went to the device."""
     doc_lens: Int[Tensor, "b d"] | None = None
     max_doc_lens: list[int] | None = None
 
@@ -54,8 +54,16 @@ class TensorBatch:
             )
 
 
-def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
-    """Labels get an ignored last column, so that the logits need not be cut (which copies them)."""
+def to_tensors(
+    batch: Batch, device: torch.device, whole: Callable[[int], int] = int
+) -> TensorBatch:
+    """Labels get an ignored last column, so that the logits need not be cut (which copies them).
+
+    Args:
+        batch: all rows, or those of one process of several.
+        device: where to.
+        whole: real labels of all processes, from those of this one.
+    """
     rows, length = batch.input_ids.shape
     labels = np.full((rows, length), IGNORED, dtype=np.int64)
     labels[:, :-1] = batch.labels
@@ -71,7 +79,7 @@ def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
     return TensorBatch(
         input_ids=send(batch.input_ids),
         labels=send(labels),
-        count=int(np.count_nonzero(batch.labels != IGNORED)),
+        count=whole(int(np.count_nonzero(batch.labels != IGNORED))),
         doc_lens=None if batch.doc_lens is None else send(batch.doc_lens),
         max_doc_lens=batch.max_doc_lens,
     )

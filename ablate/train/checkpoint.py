@@ -20,7 +20,7 @@ import torch
 
 from ablate.rundir import Attempt, TrialDir
 
-__all__ = ["Checkpoint", "load_model_state", "prune", "read_newest", "save"]
+__all__ = ["Checkpoint", "load_model_state", "prune", "read", "read_newest", "save"]
 
 log = logging.getLogger(__name__)
 
@@ -87,21 +87,27 @@ def read_newest(
         before: a step; only checkpoints of earlier ones are taken.
     """
     for attempt, step in _candidates(trial, before):
-        folder = attempt.checkpoint_path(step)
         try:
-            train = _read(folder / TRAIN, device)
-            if train["step"] != step:
-                raise ValueError(f"it says step {train['step']}")
-            model = _read(folder / MODEL, device) if train["has_model"] else None
-            return Checkpoint(attempt=attempt.number, step=step, model=model, train=train)
+            return read(trial, attempt.number, step, device)
         except torch.OutOfMemoryError:
             raise  # the file is sound, the device is full
         except Exception as error:  # garbage makes the unpickler raise anything at all
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            folder = attempt.checkpoint_path(step)
             log.warning("Checkpoint %s cannot be read and is skipped (%s).", folder, reason)
             if on_unreadable is not None:
                 on_unreadable(attempt.number, step, reason)
     return None
+
+
+def read(trial: TrialDir, attempt: int, step: int, device: torch.device) -> Checkpoint:
+    """The checkpoint of this attempt and step; raises anything at all where it is damaged."""
+    folder = Attempt(trial, attempt).checkpoint_path(step)
+    train = _read(folder / TRAIN, device)
+    if train["step"] != step:
+        raise ValueError(f"it says step {train['step']}")
+    model = _read(folder / MODEL, device) if train["has_model"] else None
+    return Checkpoint(attempt=attempt, step=step, model=model, train=train)
 
 
 def load_model_state(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -19,7 +19,6 @@ from torch import Tensor
 from ablate.errors import DivergedError
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
-from ablate.train.loss import language_loss
 from ablate.train.measure import UpdateNorm, measure
 from ablate.train.record import Record
 from ablate.train.run import Run, seed_step
@@ -46,20 +45,21 @@ def train(
             the response to spikes goes on from there, or where that response ends the trial.
     """
     c, precision, response = run.config.train, run.precision, run.response
-    update_norm = UpdateNorm(run.parameters)
+    parallel = run.parallel
+    update_norm = UpdateNorm(parallel.local(run.parameters), parallel.norms)
     run.model.train()
     for step in range(start + 1, c.steps + 1):
         began = time.perf_counter()
-        seed_step(run.config.seed, step, run.device)
+        seed_step(run.config.seed, step, run.device, parallel.rank)
         rate = run.set_rate(step)
 
         while True:
-            batch = to_tensors(run.next_batch(step), run.device)
+            batch = to_tensors(run.next_batch(step), run.device, parallel.count)
             losses = accumulate_gradients(run, batch)
             precision.unscale(run.optimiser)
             gradients = run.gradients()
-            norms = gradient_norms(gradients)
-            loss, z_loss, norm = torch.cat((losses, norms.norm()[None])).tolist()
+            norms = parallel.norms(gradient_norms(gradients))
+            loss, z_loss, norm = parallel.same(torch.cat((losses, norms.norm()[None]))).tolist()
             overflow = not math.isfinite(norm) and precision.may_retry(loss)
             verdict = "skip" if overflow else response.judge(step, loss, norm)
             if verdict != "replace":
@@ -72,7 +72,7 @@ def train(
             run.clip(step, gradients, norms)
             update_norm.before()
             run.optimiser.step()
-            size = update_norm.after().item()
+            size = parallel.same(update_norm.after()).item()
             row["train/update_norm"] = size * update_norm.keep(response.limit(step, size))
         elif verdict == "diverge":
             diverge(run, record, row, f"loss {loss}, gradient norm {norm}")
@@ -126,10 +126,10 @@ def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
         That mean in nats, and the z-loss.
     """
     total: Any = 0.0
-    for part in batch.split(run.config.train.micro_batch_size):
-        with run.precision.autocast():
-            logits = run.forward(**part.model_inputs).logits
-        losses = language_loss(logits, part.labels, run.config.loss.z_loss) / max(batch.count, 1)
-        run.precision.backward(losses.sum())
+    parts = list(batch.split(run.parallel.micro_batch(run.config.train)))
+    for i, part in enumerate(parts):
+        with run.parallel.synchronised(last=i == len(parts) - 1):
+            losses = run.losses(run.forward, part) / max(batch.count, 1)
+            run.precision.backward(losses.sum())
         total = total + losses.detach()
-    return total
+    return run.parallel.sum(total)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ablate.data import IGNORED
+from ablate.model.linear import Unembedding
 
-__all__ = ["language_loss"]
+__all__ = ["chunked_loss", "language_loss"]
 
 
 def language_loss(
-    logits: Float[Tensor, "b t v"], labels: Int[Tensor, "b t"], z_loss: float = 0.0
+    logits: Float[Tensor, "... v"], labels: Int[Tensor, "..."], z_loss: float = 0.0
 ) -> Float[Tensor, " 2"]:
     """Sums over real labels of -log p(label), in nats, and of `z_loss * logsumexp(logits)^2`.
 
@@ -25,9 +28,84 @@ def language_loss(
         labels: the token that follows each position; `IGNORED` where there is none.
         z_loss: multiplier (arXiv 2204.02311, section 5).
     """
-    rows, targets = logits.flatten(0, 1).float(), labels.flatten()
+    rows, targets = logits.flatten(0, -2).float(), labels.flatten()
     nats = F.cross_entropy(rows, targets, ignore_index=IGNORED, reduction="sum")
     if not z_loss:
         return torch.stack((nats, torch.zeros_like(nats)))
     square = torch.logsumexp(rows, dim=-1).square()
     return torch.stack((nats, z_loss * square.masked_fill(targets == IGNORED, 0.0).sum()))
+
+
+def chunked_loss(
+    hidden: Float[Tensor, "b t d"],
+    unembedding: Unembedding,
+    labels: Int[Tensor, "b t"],
+    z_loss: float,
+    chunk: int,
+) -> Float[Tensor, " 2"]:
+    """`language_loss` of the logits of `hidden`, of which never more than `chunk` rows exist.
+
+    The gradients are taken chunk by chunk in the forward pass already, where the logits are, so
+    that nothing is computed twice: they are those of the sum of the two values, which is what is
+    trained. The sums run in another order, so the values differ in the last bits.
+
+    Args:
+        hidden: the output of the final norm.
+        unembedding: the model's.
+        labels: as for `language_loss`.
+        z_loss: as for `language_loss`.
+        chunk: positions at a time.
+    """
+    rows, targets = hidden.flatten(0, 1), labels.flatten()
+    if not torch.is_grad_enabled():
+        parts = zip(rows.split(chunk), targets.split(chunk), strict=True)
+        each = [language_loss(unembedding.logits(x), y, z_loss) for x, y in parts]
+        return torch.stack(each).sum(0)
+    weight, bias, scale = unembedding
+    total, z = _Chunked.apply(rows, weight, bias, scale, targets, z_loss, chunk)  # type: ignore
+    return torch.stack((total - z, z))
+
+
+class _Chunked(torch.autograd.Function):
+    """(loss + z-loss, z-loss); only the first has a gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Float[Tensor, "n d"],
+        weight: Float[Tensor, "v d"],
+        bias: Float[Tensor, " v"] | None,
+        scale: float,
+        targets: Int[Tensor, " n"],
+        z_loss: float,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor]:
+        given = [weight] if bias is None else [weight, bias]
+        leaves = [p.detach().requires_grad_(p.requires_grad) for p in given]
+        head = Unembedding(leaves[0], None if bias is None else leaves[1], scale)
+        trained = [p for p in leaves if p.requires_grad]
+        # Summed in as many bits as the optimiser's, where the weights have fewer.
+        sums = [torch.zeros_like(p, dtype=torch.float32) for p in trained]
+        by_rows, losses = torch.empty_like(rows), torch.zeros(2, device=rows.device)
+        for start in range(0, len(rows), chunk):
+            part = slice(start, start + chunk)
+            with torch.enable_grad():
+                x = rows[part].detach().requires_grad_()
+                found = language_loss(head.logits(x), targets[part], z_loss)
+                both = found.sum()
+            by_rows[part], *others = torch.autograd.grad(both, [x, *trained])
+            for total, other in zip(sums, others, strict=True):
+                total += other
+            losses += found.detach()
+        ctx.gradients = [by_rows, *(s.to(weight.dtype) for s in sums)]
+        z = losses[1].clone()
+        ctx.mark_non_differentiable(z)
+        return losses.sum(), z
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore
+        by_rows, *rest = ctx.gradients
+        ctx.gradients = None  # they are as large as the weights, so they are scaled where they lie
+        torch._foreach_mul_([by_rows, *rest], gradients[0])
+        found = [rest.pop(0) if needed else None for needed in ctx.needs_input_grad[1:3]]
+        return (by_rows, *found, None, None, None, None)

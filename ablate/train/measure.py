@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.train.batch import TensorBatch
 from ablate.train.run import Run
@@ -24,8 +25,9 @@ class UpdateNorm:
     Fused optimisers change parameters in place, so it takes a copy of them and a difference.
     """
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        self.parameters = [p.detach() for p in parameters]
+    def __init__(self, parameters: list[Tensor], whole: Callable[[Tensor], Tensor]) -> None:
+        """`whole`: norms of tensors, from those of the parts of them that lie here."""
+        self.parameters, self.whole = [p.detach() for p in parameters], whole
         self.buffers = [torch.empty_like(p) for p in self.parameters]
 
     @torch.no_grad()
@@ -35,9 +37,8 @@ class UpdateNorm:
     @torch.no_grad()
     def after(self) -> Float[Tensor, ""]:
         torch._foreach_sub_(self.buffers, self.parameters)
-        return torch.linalg.vector_norm(
-            torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
-        )
+        norms = torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
+        return torch.linalg.vector_norm(self.whole(norms))
 
     @torch.no_grad()
     def keep(self, share: float) -> float:
@@ -53,36 +54,55 @@ def measure(run: Run, batch: TensorBatch) -> dict[str, float]:
 
     One forward pass of its own over the first micro-batch, without dropout: it changes nothing.
     """
-    part = next(batch.split(run.config.train.micro_batch_size))
+    part = next(batch.split(run.parallel.micro_batch(run.config.train)))
     run.model.eval()
     model: Any = run.model  # its `recording` is not nn.Module's
     with model.recording() as record, run.precision.autocast():
-        logits = run.model(**part.model_inputs).logits.float()
+        hidden = run.model(**part.model_inputs, unembed=False).logits.flatten(0, 1)
+        rows = run.config.loss.chunk or len(hidden)
+        statistics = _logit_statistics(model.unembedding.logits(x) for x in hidden.split(rows))
     run.model.train()
-    norms = _weight_norms(run.model, run.model_config.block_group_size)
-    values = {**record, **_logit_statistics(logits), **norms}
-    return dict(
-        zip(values, torch.stack([v.float() for v in values.values()]).tolist(), strict=True)
+    norms = _weight_norms(
+        dict(zip(run.names, run.parallel.local(run.parameters), strict=True)),
+        run.model_config.block_group_size,
     )
+    values = {**record, **statistics, **norms}
+    numbers = torch.stack([v.float() for v in values.values()]).tolist()
+    return run.parallel.pooled(dict(zip(values, numbers, strict=True)))
 
 
-def _logit_statistics(logits: Float[Tensor, "b t v"]) -> dict[str, Tensor]:
-    log_z = torch.logsumexp(logits, dim=-1)
+def _logit_statistics(chunks: Iterable[Float[Tensor, "n v"]]) -> dict[str, Tensor]:
+    """Over all positions, of which only a chunk's logits exist at one time."""
+    sizes, means, squares, extremes, by_row = [], [], [], [], []
+    for chunk in chunks:
+        logits = chunk.float()
+        log_z = torch.logsumexp(logits, dim=-1)
+        entropy = log_z - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+        by_row.append(torch.stack((log_z, log_z.square(), entropy)))
+        extremes.append(torch.stack(logits.aminmax()))
+        sizes.append(logits.numel())
+        means.append(logits.mean())
+        squares.append(logits.var(correction=0))
+    weights = torch.tensor(sizes, device=means[0].device) / sum(sizes)
+    mean = (weights * torch.stack(means)).sum()
+    variance = (weights * (torch.stack(squares) + (torch.stack(means) - mean).square())).sum()
+    log_z, square, entropy = torch.cat(by_row, dim=1).mean(1)
+    bounds = torch.stack(extremes)
     return {
-        "model/logit_max": logits.max(),
-        "model/logit_min": logits.min(),
-        "model/logit_mean": logits.mean(),
-        "model/logit_std": logits.std(),
-        "model/log_z": log_z.mean(),
-        "model/log_z_rms": log_z.square().mean().sqrt(),
-        "model/output_entropy": (log_z - (torch.softmax(logits, dim=-1) * logits).sum(-1)).mean(),
+        "model/logit_max": bounds[:, 1].max(),
+        "model/logit_min": bounds[:, 0].min(),
+        "model/logit_mean": mean,
+        "model/logit_std": variance.sqrt(),
+        "model/log_z": log_z,
+        "model/log_z_rms": square.sqrt(),
+        "model/output_entropy": entropy,
     }
 
 
-def _weight_norms(model: nn.Module, block_group_size: int) -> dict[str, Tensor]:
+def _weight_norms(parameters: dict[str, Tensor], block_group_size: int) -> dict[str, Tensor]:
     """Of the whole model, of each layer, and of each module outside the layers."""
     squares: dict[str, list[Tensor]] = defaultdict(list)
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters.items():
         square = torch.linalg.vector_norm(parameter, dtype=torch.float32).square()
         squares["model/weight_norm"].append(square)
         match = LAYER.search(name)

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from ablate.config.schema import TrainConfig
+from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 
 __all__ = ["check_memory"]
@@ -15,37 +15,48 @@ TOKEN = 2 * 8
 """Bytes of a token of the whole batch on the host: input and label, both int64."""
 LOGIT = 2 * 4
 """Bytes of a logit of what passes through the model at once: itself and its gradient, float32."""
+HIDDEN = 2
+"""Bytes of a component of an embedding, at the least."""
 
 
 def check_memory(
-    train: TrainConfig, *, sequence_length: int, vocab_size: int, device: torch.device
+    config: TrialConfig, *, sequence_length: int, device: torch.device, ranks: int = 1
 ) -> None:
     """A bound from below: what is let through may still be too much.
+
+    Args:
+        config: of the trial.
+        sequence_length: of its batches.
+        device: on which it trains.
+        ranks: processes that share a batch.
 
     Raises:
         ConfigError: for a batch, or a part of it that passes at once, over all the memory there is.
     """
-    rows = train.batch_size, min(train.micro_batch_size or train.batch_size, train.batch_size)
-    cut = "Or set train.micro_batch_size: parts of a batch pass through the model one by one"
-    for count, per_row, total, where, remedy in (
-        (rows[0], TOKEN * sequence_length, host_memory(), "this machine", ""),
-        (
-            rows[1],
-            LOGIT * max(sequence_length - 1, 1) * vocab_size,
-            device_memory(device),
-            "the GPU" if device.type == "cuda" else "this machine",
-            cut if train.micro_batch_size is None else "",
-        ),
-    ):
-        if count * per_row > total:
-            need = f"{count * per_row / 2**30:,.0f} GiB"
-            field = "batch_size" if count == rows[0] else "micro_batch_size"
-            raise ConfigError(
-                f"train.{field}",
-                count,
-                f"needs more than {need} of memory, and {where} has {total / 2**30:,.0f} GiB",
-                f"At most {total // per_row:,} could fit. {remedy}".strip(),
-            )
+    c, length = config.train, sequence_length
+    per_row = HIDDEN * length * int(config.model["d_model"])
+    if not config.loss.chunk:
+        per_row = max(per_row, LOGIT * (length - 1) * int(config.model["vocab_size"]))
+    _refuse("batch_size", c.batch_size, ranks, TOKEN * length, host_memory(), "this machine")
+    where = "this GPU" if device.type == "cuda" else "this machine"
+    total = device_memory(device)
+    if c.micro_batch_size is not None:
+        _refuse(
+            "micro_batch_size", c.micro_batch_size, ranks, per_row, device_memory(device), where
+        )
+        return
+    cut = "; train.micro_batch_size=... passes a batch through the model in parts"
+    _refuse("batch_size", c.batch_size, ranks, per_row, total, where, cut)
+
+
+def _refuse(
+    field: str, rows: int, ranks: int, per_row: int, total: int, where: str, remedy: str = ""
+) -> None:
+    need = rows // ranks * per_row
+    if need > total:
+        reason = f"needs more than {need / 2**30:,.0f} GiB of memory, and {where} has"
+        most = f"At most {ranks * (total // per_row):,} could fit{remedy}"
+        raise ConfigError(f"train.{field}", rows, f"{reason} {total / 2**30:,.0f} GiB", most)
 
 
 def host_memory() -> int:

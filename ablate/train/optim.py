@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-import torch._dynamo  # torch optimisers import it late (2 s): better once, before trials fork
 from torch import Tensor, nn
 
 from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
+from ablate.train.lean import postpone_dynamo
 
 __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_groups"]
 
@@ -82,6 +82,7 @@ def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimi
     An import path names a class called with the groups and those of lr, betas, eps, weight_decay
     and momentum that its signature has.
     """
+    postpone_dynamo()
     if is_import_path(config.name):
         cls = load_object("optim.name", config.name)
         offered = {

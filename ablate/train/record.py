@@ -10,7 +10,7 @@ from ablate.rundir import Attempt, append_line
 from ablate.rundir.names import EVENTS, METRICS
 from ablate.spikes import Event
 
-__all__ = ["Record"]
+__all__ = ["Record", "Silence"]
 
 
 class Record:
@@ -42,3 +42,17 @@ class Record:
     def close(self) -> None:
         os.close(self._metrics)
         os.close(self._events)
+
+
+class Silence(Record):
+    """What a process writes that does not lead its trial: nothing."""
+
+    def __init__(self) -> None: ...
+
+    def row(self, row: dict[str, Any]) -> None: ...
+
+    def event(self, step: int, kind: str, **fields: Any) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...

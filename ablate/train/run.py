@@ -13,17 +13,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
 from ablate.data import IGNORED, Batch, Data, open_data, repetitive
 from ablate.errors import ConfigError, DataError
-from ablate.model import ModelConfig, OLMo
+from ablate.model import ModelConfig
 from ablate.spikes import Detector
+from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
+from ablate.train.parallel import Alone
 from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
 from ablate.train.schedule import Rate, build_schedule
@@ -56,6 +60,7 @@ class Run:
     sequence_length: int
     detector: Detector
     response: Observe
+    parallel: Alone
 
     @property
     def tokens_per_step(self) -> int:
@@ -69,14 +74,28 @@ class Run:
             seed=self.config.seed,
             batch_size=c.batch_size,
             sequence_length=self.sequence_length,
+            rows=self.parallel.rows(c),
         )
         if c.filter_repetitions:
             rows = repetitive(batch.input_ids)
             return dataclasses.replace(batch, labels=np.where(rows[:, None], IGNORED, batch.labels))
         return batch
 
+    def losses(self, model: Callable[..., Any], part: TensorBatch) -> Float[Tensor, " 2"]:
+        """Nats and z-loss, summed over the real labels of a micro-batch."""
+        loss = self.config.loss
+        if loss.chunk:
+            with self.precision.autocast():
+                hidden = model(**part.model_inputs, unembed=False).logits
+                head: Any = self.model.unembedding
+                return chunked_loss(hidden, head, part.labels, loss.z_loss, loss.chunk)
+        with self.precision.autocast():
+            logits = model(**part.model_inputs).logits
+        return language_loss(logits, part.labels, loss.z_loss)
+
     def gradients(self) -> list[Tensor]:
-        return [p.grad for p in self.parameters if p.grad is not None]
+        """What lies here of them."""
+        return self.parallel.local([p.grad for p in self.parameters if p.grad is not None])
 
     def discard_gradients(self) -> None:
         """The end of a step, or of a batch that is not taken."""
@@ -135,8 +154,13 @@ def copied(value: Any) -> Any:
     return value
 
 
-def assemble(config: TrialConfig, device: torch.device) -> Run:
+def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None = None) -> Run:
     """Model, data, optimiser and the rest, as `config` says, on `device`.
+
+    Args:
+        config: of the trial.
+        device: of this process.
+        parallel: the part of this process, where the trial has several.
 
     Raises:
         ConfigError, DataError: for what cannot be trained, before the first step.
@@ -146,12 +170,13 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
-    check_memory(c, sequence_length=length, vocab_size=model_config.vocab_size, device=device)
+    ranks = 1 if parallel is None else parallel.world_size
+    check_memory(config, sequence_length=length, device=device, ranks=ranks)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data.check(model_config.vocab_size, length)
 
-    precision = Precision(config.precision, device)
-    model: Any = precision.prepare(OLMo(model_config, init_params=True, seed=config.seed))
+    precision, parallel = Precision(config.precision, device), parallel or Alone()
+    model: Any = parallel.build(model_config, config.seed, precision)
     if c.activation_checkpointing is not None:
         model.set_activation_checkpointing(c.activation_checkpointing)
     named = dict(model.named_parameters())
@@ -161,7 +186,7 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         model_config=model_config,
         data=data,
         model=model,
-        forward=compiled(model, device) if c.compile else model,
+        forward=parallel.forward(model, lambda m: compiled(m, device) if c.compile else m),
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim),
@@ -174,6 +199,7 @@ def assemble(config: TrialConfig, device: torch.device) -> Run:
         sequence_length=length,
         detector=Detector(),
         response=build_response(config.spikes, c.steps),
+        parallel=parallel,
     )
 
 
@@ -197,12 +223,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def seed_step(seed: int, step: int, device: torch.device) -> None:
+def seed_step(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
     """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn.
+
+    Every process of a trial draws its own.
 
     torch.manual_seed does it for every kind of device that there is, in 400 us instead of 5.
     """
-    digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
+    place = f"{seed}/{step}/{rank}" if rank else f"{seed}/{step}"
+    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
     value = int.from_bytes(digest, "big") >> 1
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":

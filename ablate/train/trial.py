@@ -19,7 +19,8 @@ from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint
 from ablate.train.loop import train
-from ablate.train.record import Record
+from ablate.train.parallel import build_parallel
+from ablate.train.record import Record, Silence
 from ablate.train.run import Run, assemble, choose_device
 
 __all__ = ["Result", "run_trial"]
@@ -47,7 +48,8 @@ def run_trial(
     """Runs a trial from its newest readable checkpoint, or from the start, to its last step.
 
     Stopped and run again, anywhere and however often, it computes what it would have computed
-    undisturbed, bit for bit (on one kind of device, with the same number of threads).
+    undisturbed, bit for bit (on one kind of device, with the same number of threads). Where the
+    trial has several processes, each calls this, and the first writes.
 
     Args:
         attempt: holds the trial's lease; all that is written goes into its folder.
@@ -60,9 +62,11 @@ def run_trial(
         DivergedError: where the loss or the gradient norm is no longer finite.
     """
     typed = TrialConfig.from_mapping(config)
-    device = choose_device(typed.train.device)
-    with deterministic(typed.train.threads), contextlib.closing(Record(attempt, on_row)) as record:
-        run = assemble(typed, device)
+    parallel = build_parallel(typed)
+    device = parallel.device(typed.train.device) or choose_device(typed.train.device)
+    writer = Record(attempt, on_row) if parallel.leads else Silence()
+    with deterministic(typed.train.threads), contextlib.closing(writer) as record:
+        run = assemble(typed, device, parallel)
         start = resume(run, attempt, record)
 
         def save(step: int) -> None:
@@ -71,7 +75,8 @@ def run_trial(
         step, reason = train(run, start, record, save, should_stop)
         if reason is not None:
             return Result(status="preempted", step=step, reason=reason)
-        return Result(status="done", step=step, summary=summarise(run, attempt))
+        summary = summarise(run, attempt) if parallel.leads else {}
+        return Result(status="done", step=step, summary=summary)
 
 
 def resume(run: Run, attempt: Attempt, record: Record) -> int:
@@ -81,7 +86,7 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     def skip(number: int, step: int, reason: str) -> None:
         unreadable.append({"attempt": number, "at": step, "reason": reason})
 
-    found = checkpoint.read_newest(attempt.trial, run.device, skip)
+    found = newest_checkpoint(run, attempt, skip)
     # Events of an attempt count from the step after the one at which it resumed.
     first = 0 if found is None else found.step + 1
     for fields in unreadable:
@@ -89,19 +94,36 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     facts = {
         "attempt": attempt.number,
         "device": device_name(run.device),
-        "compiled": run.forward is not run.model,
+        "compiled": run.config.train.compile and run.forward is not run.model,
     }
+    if run.parallel.world_size > 1:
+        facts["processes"] = run.parallel.world_size
     if found is None:
         record.event(0, "start", **facts)
         run.response.begin(run)
         return 0
     run.restore(found)
-    attempt.resumed_from(found.attempt, found.step)
+    if run.parallel.leads:
+        attempt.resumed_from(found.attempt, found.step)
     record.event(first, "resume", **facts, resumed=found.attempt)
     return found.step
 
 
+def newest_checkpoint(
+    run: Run, attempt: Attempt, skip: Callable[[int, int, str], None]
+) -> checkpoint.Checkpoint | None:
+    """The one that the leading process finds readable is read by all."""
+    if run.parallel.leads:
+        found = checkpoint.read_newest(attempt.trial, run.device, skip)
+        run.parallel.tell(found and (found.attempt, found.step))
+        return found
+    place = run.parallel.tell(None)
+    return None if place is None else checkpoint.read(attempt.trial, place[0], place[1], run.device)
+
+
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:
+    if not run.parallel.leads:
+        return
     c = run.config.train
     weightless = step == c.steps and not c.keep_final
 
@@ -143,6 +165,8 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     summary |= damage(rows, attempt)
+    if run.parallel.world_size > 1:
+        summary["processes"] = run.parallel.world_size
     if peaks:
         summary["model/attention_logit_max"] = max(peaks)
     return summary

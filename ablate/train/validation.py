@@ -7,7 +7,6 @@ import math
 import torch
 
 from ablate.train.batch import to_tensors
-from ablate.train.loss import language_loss
 from ablate.train.run import Run
 
 __all__ = ["validate"]
@@ -24,13 +23,12 @@ def validate(run: Run) -> dict[str, float]:
     c = run.config.train
     rows = c.micro_batch_size or c.batch_size
     for batch in run.data.validation(run.sequence_length, c.validation_tokens, batch_size=rows):
-        inputs = to_tensors(batch, run.device)
-        with run.precision.autocast():
-            logits = run.model(**inputs.model_inputs).logits
-        nats += language_loss(logits, inputs.labels)[0].item()
+        inputs = to_tensors(run.parallel.share(batch), run.device)
+        nats += run.losses(run.model, inputs)[0].item()
         labels += inputs.count
         size += batch.bytes
     run.model.train()
+    nats, labels = run.parallel.totals(nats, labels)
     loss = nats / max(labels, 1)
     row = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}
     if size:

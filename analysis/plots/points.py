@@ -78,7 +78,7 @@ def pareto(table: pd.DataFrame, m: Material) -> dict[str, Any]:
     menu = [
         {"label": f"over {COSTS[kind]}", "method": "update",
          "args": [{"visible": [k // 2 == i for k in range(2 * len(kinds))]},
-                  {"xaxis.title.text": _axis(kind)}]}
+                  {"xaxis.title.text": _axis(kind), **_range(table, kind, "xaxis.")}]}
         for i, kind in enumerate(kinds)
     ]  # fmt: skip
     layout: dict[str, Any] = {
@@ -90,6 +90,7 @@ def pareto(table: pd.DataFrame, m: Material) -> dict[str, Any]:
             "automargin": True,
             "exponentformat": "SI",
             "nticks": 5,
+            **_range(table, kinds[0]),
         },
         "yaxis": {"title": {"text": m.j.rule.metric}, "automargin": True, "zeroline": False},
     }
@@ -99,6 +100,15 @@ def pareto(table: pd.DataFrame, m: Material) -> dict[str, Any]:
              "y": 1.0, "yanchor": "bottom", "pad": {"b": 6}}
         ]  # fmt: skip
     return {"data": data, "layout": layout}
+
+
+def _range(table: pd.DataFrame, kind: str, prefix: str = "") -> dict[str, Any]:
+    """Where all arms cost the same, an axis of its own choice would show the ninth digit."""
+    amount = table.loc[table["cost"] == kind, "amount"].to_numpy(float)
+    low, high = float(amount.min()), float(amount.max())
+    if high - low > 1e-3 * abs(high):
+        return {f"{prefix}autorange": True}
+    return {f"{prefix}autorange": False, f"{prefix}range": [0.95 * low, 1.05 * high]}
 
 
 def _axis(kind: str) -> str:

@@ -39,7 +39,8 @@ def attribution(
     Returns:
         `gain` is the mean change of the metric (negative where lower is better and the step
         helps); `noise_error` comes from the trials' noise, `order_error` from having seen only
-        some of the orders (0 where all, or where there is one and it is meant), `error` from both.
+        some of the orders (0 where all, where there is one and it is meant, and where they differ
+        by no more than the noise), `error` from both.
     """
     index = {a: i for i, a in enumerate(model.arms)}
     known = [(o, s) for o, s in zip(orders, steps, strict=True) if all(a in index for a in o)]
@@ -58,9 +59,11 @@ def attribution(
     gain = rows_of @ model.effects
     noise = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows_of, model.covariance, rows_of), 0))
     noise *= model.sigma
-    order = np.append(_order_error(each, len(names)), 0.0)
+    spread = np.einsum("isj,jk,isk->s", contrast - mean, model.covariance, contrast - mean)
+    order, df = _order_error(each, spread * model.sigma**2, noise[:-1], model.df)
+    order, df = np.append(order, 0.0), np.append(df, model.df)
     error = np.hypot(noise, order)
-    half = stats.t.isf(alpha / 2, model.df) * error if model.df > 0 else error * np.nan
+    half = stats.t.isf(alpha / 2, df) * error if model.df > 0 else error * np.nan
     return pd.DataFrame(
         {
             "step": [*names, TOTAL],
@@ -77,10 +80,28 @@ def attribution(
     )
 
 
-def _order_error(each: np.ndarray, steps: int) -> np.ndarray:
-    """Of a mean over orders drawn from all of them (with the correction for a finite number)."""
-    n = len(each)
-    if n < 2:
-        return np.zeros(each.shape[1])
-    left = max(0.0, 1 - n / factorial(min(steps, 20)))
-    return each.std(axis=0, ddof=1) / np.sqrt(n) * np.sqrt(left)
+def _order_error(
+    each: np.ndarray, spread: np.ndarray, noise: np.ndarray, df: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Error of each step's share by having seen only some of the orders, and the degrees of freedom
+    of the whole error (Satterthwaite's): a spread over two orders is known as badly as one over two
+    seeds.
+
+    Args:
+        each: the shares, [order, step].
+        spread: the sum of squares over orders that the trials' noise alone leads one to expect.
+        noise: error by the trials' noise.
+        df: its degrees of freedom.
+    """
+    n, steps = each.shape
+    left = max(0.0, 1 - n / factorial(min(steps, 20)))  # orders are drawn from finitely many
+    if n < 2 or not left:
+        return np.zeros(steps), np.full(steps, float(df))
+    seen = left / n * each.var(axis=0, ddof=1)
+    expected = left / n * spread / (n - 1)
+    order = np.maximum(seen - expected, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        both = (noise**2 + order) ** 2
+        parts = (noise**2 - expected) ** 2 / df + seen**2 / (n - 1)
+        together = np.where(order > 0, both / parts, float(df))
+    return np.sqrt(order), np.clip(np.nan_to_num(together, nan=float(df)), 1.0, max(df, n - 1))

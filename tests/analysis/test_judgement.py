@@ -150,7 +150,7 @@ def test_who_watches_and_where_it_runs_make_no_difference(tmp_path: Path) -> Non
     assert verdicts(study.path)["rope"] == "better"
 
 
-def test_a_schedule_that_was_not_finished_is_refused(tmp_path: Path) -> None:
+def test_pain_38_a_schedule_that_was_not_finished_is_refused(tmp_path: Path) -> None:
     study = studies.write_study(tmp_path / "s", VALUES)
     trial = study.trials()[4]
     trial.write_state(trial.state().replace(step=39))
@@ -181,7 +181,7 @@ def test_each_arm_stands_at_its_own_best_learning_rate(tmp_path: Path) -> None:
     assert len(j.chosen) == 6
 
 
-def test_a_best_learning_rate_at_the_edge_gives_no_verdict(tmp_path: Path) -> None:
+def test_pain_36_a_best_learning_rate_at_the_edge_gives_no_verdict(tmp_path: Path) -> None:
     study = studies.write_study(tmp_path / "a", brackets({"base": 2e-3, "rope": 4e-3, "x": 2e-3}))
     got = verdicts(study.path)
     assert got["rope"] == "edge"

@@ -106,7 +106,7 @@ def test_json_is_one_object_with_the_promised_keys(
     assert (by_arm["qk_norm"]["diverged"], by_arm["qk_norm"]["verdict"]) == (1, "worse")
 
 
-def test_it_writes_every_file_and_says_where_the_page_is(
+def test_pain_40_one_command_writes_every_file_of_a_report_and_says_where(
     study: StudyDir, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(study.path.parent.parent)

@@ -98,7 +98,8 @@ def test_a_ladder_of_eight_steps_sums_exactly_to_the_total(orders: int) -> None:
     assert table.loc[TOTAL, "gain"] == pytest.approx(total, abs=1e-12)
     assert table.drop(TOTAL)["gain"].sum() == pytest.approx(total, abs=1e-12)
     assert (table["error"] > 0).all()
-    assert (table.drop(TOTAL)["order_error"] > 0).all() == (orders > 1)
+    # An order error only where orders differ by more than the trials' noise.
+    assert (table.drop(TOTAL)["order_error"] > 0).any() == (orders > 1)
 
 
 def test_over_all_orders_it_is_the_shapley_value() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,3 +125,44 @@ def test_no_verb_shows_all_verbs(call: Call) -> None:
     assert code == 0
     assert all(verb in out for verb in VERBS)
     assert call("--help")[1] == out
+
+
+def test_in_this_process_for_a_debugger_and_what_was_deleted_is_run_again(
+    call: Call, sweep: list[str]
+) -> None:
+    """`cluster=debug`; the remedy that is named for a trial whose folder is gone works."""
+    words = [*sweep, "cluster=debug", "train.steps=2"]
+    code, _, err = call("launch", *words)
+    assert code == 0, err
+    study = StudyDir(Path("runs/mine"))
+    kept, gone = study.trials()
+    assert [t.state().pid for t in (kept, gone)] == [os.getpid()] * 2
+    before = kept.metrics_path.stat().st_mtime_ns
+    shutil.rmtree(gone.path)
+    assert call("status", "mine")[0] == 0
+    code, _, err = call("retry", "mine", gone.id)
+    assert code == 2
+    command = err.partition("`")[2].partition("`")[0]
+    assert command.startswith("ablate launch sweep=mine")
+    code, _, err = call(*shlex.split(command)[1:])
+    assert code == 0, err
+    assert [t.state().status for t in study.trials()] == ["done", "done"]
+    assert kept.metrics_path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("verb", ["launch", "train"])
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(
+    call: Call, sweep: list[str], verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_work(*_: object) -> None:
+        raise AssertionError("it has begun to work")
+
+    for name in ("check_data", "check_data_of_all"):
+        monkeypatch.setattr(f"ablate.launch.preflight.{name}", no_work)
+    Path("file").touch()
+    words = sweep if verb == "launch" else sweep[1:]
+    for folder in ("file", "file/runs", "/proc/runs"):
+        code, _, err = call(verb, *words, f"runs_dir={folder}")
+        assert code == 2, err
+        assert f"runs_dir={folder}" in err
+    assert not Path("runs").exists()

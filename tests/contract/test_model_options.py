@@ -178,7 +178,7 @@ def test_a_saved_model_is_the_same_model(group: str, option: str) -> None:
 
 
 @over([o for o in OPTIONS if o[0] not in IMPLEMENTATIONS])
-def test_every_idea_changes_the_model(group: str, option: str) -> None:
+def test_pain_32_every_idea_changes_the_model(group: str, option: str) -> None:
     """Its function on shaken weights, or its initial weights, or what training computes."""
     found = arm(group, option)
     ids = tokens(found.config)

@@ -94,7 +94,7 @@ def test_a_batch_is_a_pure_function_of_data_seed_and_step(config: DataConfig) ->
 
 
 @pytest.mark.parametrize("world", [2, 4, 8])
-def test_a_batch_does_not_depend_on_the_world_size(config: DataConfig, world: int) -> None:
+def test_pain_34_a_batch_does_not_depend_on_the_world_size(config: DataConfig, world: int) -> None:
     data = open_data(config)
     kwargs = {"seed": 1, "batch_size": 8, "sequence_length": 32}
     for step in (1, 2, 11):

@@ -136,7 +136,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_makes_no_sense_is_refused_by_field_and_value(name: str) -> None:
+def test_pain_32_what_makes_no_sense_is_refused_by_field_and_value(name: str) -> None:
     fields = REFUSED[name]
     with pytest.raises(ConfigError) as caught:
         ModelConfig(**{**SMALL, **fields})

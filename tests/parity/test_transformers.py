@@ -168,7 +168,7 @@ def split(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logits_equal_transformers(name: str) -> None:
+def test_pain_39_logits_equal_transformers(name: str) -> None:
     theirs, config, converted = CASES[name]()
     jitter(theirs)
     state = converted(theirs.state_dict())

@@ -48,7 +48,7 @@ def test_every_arm_is_built_and_each_toggle_has_a_proof(checked) -> None:
         assert proof.proof.startswith(what.get(name, "outputs differ")), (name, proof.proof)
 
 
-def test_a_toggle_of_the_users_own_that_does_nothing_is_found(
+def test_pain_32_a_toggle_of_the_users_own_that_does_nothing_is_found(
     checked, tmp_path, monkeypatch
 ) -> None:
     (tmp_path / "my_norms.py").write_text(

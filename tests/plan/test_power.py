@@ -48,9 +48,25 @@ def test_the_dunnett_value_is_the_one_that_the_report_uses(m, df) -> None:
     test = made(arms=df + 1, seeds=2, comparisons=m, correction="dunnett")
     assert test.df == df
     assert test.critical() == pytest.approx(theirs, rel=2e-3)
-    apart = replace(test, shared=False)
+    apart = replace(test, forest=tuple(range(-1, m)))
     holm = replace(test, correction="holm")
     assert test.critical() < apart.critical() < holm.critical()
+
+
+@pytest.mark.parametrize(
+    "forest",
+    [(-1, 0, 1, 2, 3), (-1, 0, 0, 1, 1, 2), (4, -1, 1, 1, 1, 4)],
+    ids=["ladder", "tree", "any order"],
+)
+def test_the_critical_value_of_a_ladder_is_the_one_that_the_report_uses(forest) -> None:
+    arms = len(forest)
+    edges = np.zeros((arms, arms))
+    for arm, below in enumerate(forest):
+        edges[arm, [arm, below]] = 1, -1
+    edges = edges[np.array(forest) >= 0]
+    theirs = max_t_quantile(edges @ edges.T / 2, 2 * (arms - 1), 0.05)
+    test = made(arms=arms, seeds=3, comparisons=arms - 1, correction="dunnett", forest=forest)
+    assert test.critical() == pytest.approx(theirs, rel=2e-3)
 
 
 @settings(max_examples=40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -48,6 +49,21 @@ def test_a_live_lease_of_another_machine_is_respected_and_expires(trial: TrialDi
     assert not first.is_current()
     assert not first.release(State(status="done"))
     assert trial.state().status == "running"
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_no_attempt_that_seems_to_run(
+    trial: TrialDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attempt, "write_json", full)
+        with pytest.raises(OSError, match="No space"):
+            trial.acquire()
+    assert trial.attempts() == []
+    assert trial.live_state().status == "pending"
+    assert trial.acquire().number == 1
 
 
 def test_a_container_of_the_same_host_name_is_another_machine(trial: TrialDir) -> None:

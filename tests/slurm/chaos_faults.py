@@ -18,6 +18,10 @@ from slurm_box import Box
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
 FULL_SECONDS = 8.0
+LAST = 0.9
+"""The last fault strikes when so much of all steps is done."""
+PATIENCE = 60.0
+"""So long a fault waits for its share of the steps: where all nodes are down, nothing goes on."""
 
 
 @dataclass
@@ -33,6 +37,8 @@ class Faults:
     """(when, what, repair): nodes, daemons and processes that come back."""
     hurt: set[str] = field(default_factory=set)
     """Nodes and daemons that are down."""
+    at: list[float] = field(default_factory=list)
+    """Share of all steps that was done at each fault."""
 
     def plan(self) -> list[str]:
         """At least one of each kind; in proportion to the trials."""
@@ -45,24 +51,36 @@ class Faults:
         return rest
 
     def run(self) -> None:
-        """One after the other, as long as anything runs; repairs come due in between."""
+        """One after the other, spread over the run; repairs come due in between."""
         waiting = [(kind, 0) for kind in self.plan()]
+        total = len(waiting)
+        self._until(self.study.exists, 300)
         while waiting:
-            kind, tries = waiting.pop(0)
+            due = LAST * (1 - (len(waiting) - 0.5) / total)
+            self._until(lambda due=due: self.progress() >= due, PATIENCE)
             self._until(lambda: self._running() or self._over(), 240)
+            kind, tries = waiting.pop(0)
             if self._over():
                 self.say(f"everything ended before {kind} and {len(waiting)} more")
                 break
+            share = self.progress()
             what = getattr(self, kind)()
             if what:
                 self.done[kind] += 1
-                self.say(f"{kind}: {what}")
+                self.at.append(share)
+                self.say(f"{share:4.0%} {kind}: {what}")
             elif tries < 5:
                 waiting.insert(min(2, len(waiting)), (kind, tries + 1))
-            self._pause(self.rng.uniform(1.0, 6.0 if self.trials >= 60 else 3.0))
+            self._pause(self.rng.uniform(0.5, 2.0))
         while self.later:
             self._pause(1.0)
         self.say("the faults are over, and all is repaired")
+
+    def progress(self) -> float:
+        """Share of all steps that is done; what has ended counts as whole."""
+        states = [t.state() for t in self.study.trials()]
+        done = sum(s.steps if s.status in ENDED else s.step for s in states)
+        return done / max(1, sum(s.steps for s in states))
 
     # ---- the kinds; each returns what it did, or None where there was nobody to hurt
 
@@ -227,7 +245,7 @@ class Faults:
     def _until(self, condition: Callable[[], Any], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
-            self._pause(0.3)
+            self._pause(0.3 if self.trials < 60 else 1.0)
 
 
 def _kill(pid: int, number: int) -> bool:

@@ -28,8 +28,8 @@ def run(
     on_row: Callable[[dict[str, Any]], None],
 ) -> FakeResult:
     """`fake` in the configuration: pause (seconds a step), every (steps between checkpoints),
-    deaf (notices no wish to stop), show (a variable); and once, unless always: fail_at (how),
-    exit_at, hog_at, kill_at (with signal).
+    deaf (notices no wish to stop), show (a variable), ill (a node that kills at step 5); and once,
+    unless always: fail_at (how), exit_at, hog_at, kill_at (with signal).
     """
     fake, steps = config["fake"], config["train"]["steps"]
     found = attempt.trial.newest_checkpoint()
@@ -44,6 +44,8 @@ def run(
         attempt.append("metrics.jsonl", row)
         on_row(row)
         first = attempt.number == 1 or fake.get("always")
+        if step == 5 and os.environ.get("SLURMD_NODENAME") == fake.get("ill", 0):
+            os.kill(os.getpid(), signal.SIGKILL)
         if step == fake.get("exit_at") and first:
             os._exit(3)
         if step == fake.get("hog_at") and first:

@@ -108,14 +108,17 @@ def test_preemption_with_a_warning_saves_and_is_requeued_once(
 
 
 def test_scancel_is_a_cancelled_trial_and_not_a_lost_one(box: Box, tmp_path: Path) -> None:
-    study, trial = one(tmp_path)
+    """Of an array one element; the other one does not notice."""
+    study = make_study(tmp_path / "s", {"cancelled": dict(LONG), "other": dict(LONG)})
+    trial, other = study.trials()
     array, *_ = launch(study)
     box.until(lambda: is_running(trial), 40)
-    box.run("scancel", array.job_id)
+    box.run("scancel", f"{array.job_id}_0")
     box.until(lambda: not box.active(), 60)  # the feeder has looked, and left it alone
     assert (trial.state().status, trial.state().outcome) == ("cancelled", "cancelled")
-    assert box.history(array.job_id)[0][0].startswith("CANCELLED")
+    assert box.history(f"{array.job_id}_0")[0][0].startswith("CANCELLED")
     assert trial.newest_checkpoint() is not None
+    assert outcomes_of(other) == ["done"]
 
 
 def test_the_cancel_mark_ends_a_running_trial_and_one_that_starts(box: Box, tmp_path: Path) -> None:
@@ -173,7 +176,19 @@ def test_preemption_without_a_warning_resumes_from_the_newest_checkpoint(
 def test_without_requeue_a_preempted_trial_is_submitted_again_by_the_feeder(
     box: Box, tmp_path: Path, partition: str
 ) -> None:
-    study, trial = one(tmp_path)
+    preempted_for_good(box, tmp_path, partition=partition)
+
+
+@pytest.mark.slow
+def test_without_requeue_and_without_a_warning_the_feeder_submits_it_again_too(
+    unwarned: Box, tmp_path: Path
+) -> None:
+    """submitit waits for ever for such a job."""
+    preempted_for_good(unwarned, tmp_path, partition="low", deaf=True)
+
+
+def preempted_for_good(box: Box, path: Path, *, partition: str, **fake: Any) -> None:
+    study, trial = one(path, **fake)
     array, *_ = launch(study, partition=partition, sbatch={"nodelist": "n1", "no-requeue": True})
     box.until(lambda: is_running(trial), 40)
     preempt(box, "n1")
@@ -196,6 +211,20 @@ def test_a_dead_node_costs_the_steps_since_the_last_checkpoint(box: Box, tmp_pat
     assert trial.attempts()[1].record()["node"] != node
     assert is_whole(trial)
     assert [p.name for p in (study.path / "nodes").iterdir()] == [node]
+
+
+@pytest.mark.slow
+def test_without_requeue_the_trial_of_a_dead_node_is_submitted_again_by_the_feeder(
+    box: Box, tmp_path: Path
+) -> None:
+    study, trial = one(tmp_path)
+    array, *_ = launch(study, sbatch={"no-requeue": True})
+    box.until(lambda: is_running(trial), 40)
+    box.kill_node(trial.newest_attempt().record()["node"])
+    box.until(lambda: all_done(study), 150)
+    assert outcomes_of(trial) == ["node", "done"]
+    assert is_whole(trial)
+    assert box.history(array.job_id) == [("NODE_FAIL", "0:0")]
 
 
 @pytest.mark.slow

@@ -31,6 +31,27 @@ def test_an_array_runs_every_trial_and_says_completed(box: Box, tmp_path: Path) 
     assert launch(study) == []
 
 
+def test_an_old_pickle_is_never_taken_for_a_result(box: Box, tmp_path: Path) -> None:
+    """A fresh cluster counts its jobs from 1 again; submitit finds results by the number alone."""
+    study = make_study(tmp_path / "s", {"a": {}, "b": {}})
+    for trial in study.trials():
+        launch_one(study, trial.id)
+    folders = {p.parent for p in (study.path / "submitit").rglob("*_submitted.pkl")}
+    assert len(folders) == 2
+    box.until(lambda: all_done(study), 60)
+
+
+def launch_one(study: StudyDir, id: str) -> None:
+    from fake_node import FAST, RUNNER
+
+    from ablate.config.schema import ClusterConfig
+    from ablate.launch.slurm.submit import submit
+
+    given = ClusterConfig(**FAST, heal=False)
+    more = {"command": "test", "runner": RUNNER, "cwd": study.path.parent}
+    assert submit(study, [study.trial(id)], given, **more)
+
+
 SWEEP = """\
 # @package _global_
 sweep:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from fake_node import all_done, launch, make_study, statuses, steps_of
 from slurm_box import Box
+from test_submit import WORDS, user_folder
+from user_code import BROKEN_NORM
 
 from ablate.launch.notify import tell_if_over
 from ablate.launch.retrying import chosen, reopen
@@ -132,22 +134,23 @@ def test_a_budget_that_is_used_up_saves_what_runs_and_holds_the_rest(
 
 @pytest.mark.slow
 def test_retry_submits_again_what_failed(box: Box, tmp_path: Path) -> None:
-    """With real training, and an arm of the user's own code that is put right in between."""
-    from test_submit import WORDS, user_folder
-
+    """With real training, and an arm that fails as long as a folder is not there."""
     user_folder(tmp_path)
-    (tmp_path / "odd.py").write_text("raise ZeroDivisionError('odd')\n")
+    there = tmp_path / "there"
+    works = (
+        f"if __import__('os').path.exists({str(there)!r}):\n            return x * self.weight\n"
+    )
+    (tmp_path / "odd.py").write_text(BROKEN_NORM.replace("raise", f"{works}        raise"))
     sweep = tmp_path / "sweeps" / "mine.yaml"
     text = sweep.read_text().replace("position=alibi", "model.layer_norm_type=odd:Norm")
     sweep.write_text(text)
-    done = box.ablate(*WORDS, "cluster.canary=0", cwd=tmp_path)
+    done = box.ablate(*WORDS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     study = StudyDir(tmp_path / "runs" / "mine")
-    box.until(lambda: statuses(study).count("failed") == 2, 180)
-    box.until(lambda: statuses(study).count("done") == 4, 180)
-    norm = "import torch\nclass Norm(torch.nn.LayerNorm):\n    pass\n"
-    (tmp_path / "odd.py").write_text(norm)
+    box.until(lambda: sorted(statuses(study)) == ["done", "done", "failed"], 180)
+    there.mkdir()
     done = box.ablate("retry", "mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Submitted" in done.stderr
-    box.until(lambda: "failed" not in statuses(study) or not box.active(), 180)
+    box.until(lambda: all_done(study), 180)
+    assert sorted(len(t.attempts()) for t in study.trials()) == [1, 1, 2]

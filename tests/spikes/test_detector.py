@@ -51,7 +51,7 @@ def test_one_row_is_a_blip_and_no_alarm():
     assert (event.kind, event.detect, event.start) == ("blip", None, 500)
 
 
-def test_a_spike_does_not_hide_the_next():
+def test_pain_37_a_spike_does_not_hide_the_next():
     loss = curve()
     loss[400:402] += 60 * 2**-5
     loss[450:452] += 10 * 2**-5

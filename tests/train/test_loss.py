@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from ablate.config.schema import TrialConfig
 from ablate.data import IGNORED
-from ablate.train.loss import language_loss
+from ablate.model.linear import Unembedding
+from ablate.train.loop import train
+from ablate.train.loss import chunked_loss, language_loss
+from ablate.train.run import assemble
 
 
 def example(seed: int = 0, b: int = 3, t: int = 7, v: int = 11):
@@ -78,3 +85,70 @@ def test_upstreams_cross_entropy_is_ours_times_the_share_of_real_labels():
     ours = language_loss(logits, labels, 1e-4)
     torch.testing.assert_close(ours[0], theirs)
     torch.testing.assert_close(ours[1], z)
+
+
+HEADS = [
+    (bias, scale, z_loss) for bias in (False, True) for scale in (1.0, 0.3) for z_loss in (0, 1e-2)
+]
+
+
+@pytest.mark.parametrize(("bias", "scale", "z_loss"), HEADS)
+@pytest.mark.parametrize("chunk", [1, 5, 64, 1000])
+def test_a_chunked_loss_and_its_gradients_are_those_of_the_whole(bias, scale, z_loss, chunk):
+    g = torch.Generator().manual_seed(3)
+    hidden = torch.randn(4, 16, 8, generator=g, requires_grad=True)
+    weight = torch.randn(50, 8, generator=g, requires_grad=True)
+    offset = torch.randn(50, generator=g, requires_grad=True) if bias else None
+    labels = torch.randint(50, (4, 16), generator=g).index_fill(1, torch.tensor([2, 15]), IGNORED)
+    head = Unembedding(weight, offset, scale)
+    leaves = [x for x in (hidden, weight, offset) if x is not None]
+
+    chunked = chunked_loss(hidden, head, labels, z_loss, chunk)
+    found = torch.autograd.grad(chunked.sum() / 7, leaves)
+
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    double = Unembedding(exact[1], exact[2] if bias else None, scale)
+    # The reference is float64, so `language_loss` (which reduces in float32) cannot be it.
+    logits = double.logits(exact[0])
+    nats = F.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+    z = z_loss * logits.logsumexp(-1)[labels != IGNORED].square().sum()
+    wanted = torch.autograd.grad((nats + z) / 7, exact)
+    torch.testing.assert_close(chunked.double(), torch.stack((nats, z)), rtol=1e-6, atol=1e-5)
+    for a, b in zip(found, wanted, strict=True):
+        assert (a - b).abs().max() <= 1e-6 * b.abs().max()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            chunked_loss(hidden, head, labels, z_loss, chunk), chunked.detach()
+        )
+
+
+def test_a_chunked_loss_asks_for_no_gradient_that_nobody_wants():
+    hidden, weight = torch.randn(1, 6, 4, requires_grad=True), torch.randn(9, 4)
+    labels = torch.arange(6)[None]
+    chunked_loss(hidden, Unembedding(weight, None, 1.0), labels, 0.0, 4).sum().backward()
+    assert hidden.grad is not None
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("tying", [True, False])
+def test_a_trial_with_chunks_trains_as_one_without(config, precision, tying):
+    losses = []
+    for chunk in (0, 24):
+        settings = config(
+            model={"weight_tying": tying, "include_bias": True},
+            precision={"name": precision},
+            loss={"z_loss": 1e-4, "chunk": chunk},
+            train={"micro_batch_size": 2, "measure_every": 2},
+        )
+        run = assemble(TrialConfig.from_mapping(settings), torch.device("cpu"))
+        rows = []
+        record: Any = SimpleNamespace(row=rows.append, event=lambda *a, **k: 0, spike=lambda *a: 0)
+        train(run, 0, record, lambda step: None, lambda: None)
+        kept = ("train/", "val/", "model/log") if precision == "fp32" else ("train/loss", "val/")
+        losses.append([{k: v for k, v in r.items() if k.startswith(kept)} for r in rows])
+    assert len(losses[0]) > 3
+    for a, b in zip(*losses, strict=True):
+        assert b == pytest.approx(a, rel=1e-4 if precision == "fp32" else 1e-2, abs=1e-5)

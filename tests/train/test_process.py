@@ -33,7 +33,7 @@ def test_settings_of_the_process_are_put_back(config, trial):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_same_trial_twice_gives_the_same_bits(threads, config, tmp_path):
+def test_pain_33_the_same_trial_twice_gives_the_same_bits(threads, config, tmp_path):
     curves = []
     for name in ("a", "b"):
         one = TrialDir(tmp_path / name)

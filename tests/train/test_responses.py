@@ -86,7 +86,9 @@ def test_killed_anywhere_the_events_and_the_weights_are_those_of_the_undisturbed
 
 
 @pytest.mark.parametrize("name", ["skip_step", "skip_batch", "rewind", "lower_lr", "clip_update"])
-def test_what_was_done_is_an_event_a_column_and_a_line_of_the_summary(name, config, tmp_path):
+def test_pain_37_what_was_done_is_an_event_a_column_and_a_line_of_the_summary(
+    name, config, tmp_path
+):
     summary = train(tmp_path / "t", planted(config, name))
     done = responses(tmp_path / "t")
     assert {e["what"] for e in done} >= {name}

@@ -90,7 +90,7 @@ def timeless(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_killed_at_every_kind_of_point_it_equals_the_undisturbed_trial(
+def test_pain_34_killed_at_every_kind_of_point_it_equals_the_undisturbed_trial(
     name, config, trials, tmp_path
 ):
     settings = variant(config, name)

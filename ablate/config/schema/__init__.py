@@ -9,6 +9,7 @@ from ablate.config.schema.amount import amount
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
+from ablate.config.schema.parallel import ParallelConfig
 from ablate.config.schema.running import TrackConfig
 from ablate.config.schema.spikes import SpikesConfig
 from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
@@ -20,6 +21,7 @@ __all__ = [
     "DataConfig",
     "LossConfig",
     "OptimConfig",
+    "ParallelConfig",
     "PrecisionConfig",
     "ScheduleConfig",
     "SpikesConfig",

@@ -21,8 +21,8 @@ OURS = {
     "job-name": "the study's name",
     "time": "cluster.time",
     "nodes": "cluster.nodes",
-    "ntasks": "ablate starts one task a trial",
-    "ntasks-per-node": "ablate starts one task a trial",
+    "ntasks": "ablate starts one task a GPU",
+    "ntasks-per-node": "ablate starts one task a GPU",
     "gpus-per-node": "cluster.gpus",
     "cpus-per-task": "cluster.cpus",
     "mem": "cluster.memory",
@@ -61,7 +61,7 @@ class ClusterConfig:
     gpus: int = 0
     """Of a node, for the whole allocation."""
     cpus: int = 1
-    """Cores, for the whole allocation."""
+    """Cores of a node, for the whole allocation."""
     memory: str | None = None
     """Of a node: 8G, 500M; null leaves it to the partition."""
     time: str = "1h"
@@ -132,6 +132,15 @@ class ClusterConfig:
             require(owner is None, field_, value, f"is not set here ({owner})")
             scalar = not isinstance(value, list | dict | type(None)) and "\n" not in str(value)
             require(scalar, field_, value, "must be a text, a number or true")
+
+    @property
+    def tasks_per_node(self) -> int:
+        """Processes that SLURM starts on a node: one a GPU, unless trials share the allocation."""
+        return 1 if self.pack > 1 else max(1, self.gpus)
+
+    @property
+    def processes(self) -> int:
+        return self.nodes * self.tasks_per_node
 
     @property
     def minutes(self) -> int:

@@ -90,7 +90,11 @@ class PrecisionConfig:
 class LossConfig:
     z_loss: float = 0.0
     """Multiplier of logsumexp(logits)^2 (OLMo 2 states 1e-5)."""
+    chunk: int = 0
+    """Positions whose logits exist at one time, which bounds the memory of a large vocabulary; 0:
+    all."""
 
     def __post_init__(self) -> None:
         check_types(self, "loss")
+        require(self.chunk >= 0, "loss.chunk", self.chunk, "must not be negative", "0: all at once")
         require(self.z_loss >= 0, "loss.z_loss", self.z_loss, "must not be negative")

@@ -10,11 +10,13 @@ from typing import Any
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
+from ablate.config.schema.parallel import ParallelConfig
 from ablate.config.schema.running import TrackConfig
 from ablate.config.schema.spikes import SpikesConfig
 from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConfig
 from ablate.config.sources import SOURCES
 from ablate.config.typed import build, require
+from ablate.errors import ConfigError
 
 __all__ = ["TrialConfig"]
 
@@ -38,6 +40,7 @@ class TrialConfig:
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     spikes: SpikesConfig = field(default_factory=SpikesConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
@@ -49,6 +52,27 @@ class TrialConfig:
             ok = bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study))
             reason = "must be a plain folder name (letters, digits, . _ + -)"
             require(ok, "study", self.study, reason)
+        self._check_processes()
+
+    def _check_processes(self) -> None:
+        """SLURM starts one process a GPU, and one a node where no GPU is asked for."""
+        c = self.cluster
+        if c.name != "slurm":
+            return
+        if self.parallel.name == "none":
+            if c.nodes > 1:
+                reason = "a trial trains in one process, so further nodes would idle"
+                raise ConfigError(
+                    "cluster.nodes", c.nodes, reason, "Set cluster.nodes=1, or parallel=ddp"
+                )
+            if c.gpus > c.pack:
+                reason = "a trial trains on one GPU, so further ones would idle"
+                remedy = f"Set cluster.gpus=1, parallel=ddp, or share: cluster.pack={c.gpus}"
+                raise ConfigError("cluster.gpus", c.gpus, reason, remedy)
+        elif c.pack > 1 and (c.nodes > 1 or c.gpus > c.pack):
+            reason = "trials that share an allocation train on one GPU each"
+            raise ConfigError("cluster.pack", c.pack, reason, "Set cluster.pack=1")
+        self.parallel.check(self.train, c.processes)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> TrialConfig:

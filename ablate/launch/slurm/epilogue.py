@@ -9,14 +9,17 @@ nothing is to be done. One that was killed goes on, within its budget: the job i
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
+from ablate.config.schema import ClusterConfig
 from ablate.launch.admission import conclude
 from ablate.launch.notify import tell_if_over
 from ablate.launch.slurm import ending
 from ablate.launch.slurm.autopsy import cause_of_death
 from ablate.launch.slurm.identity import this_job
+from ablate.launch.slurm.ill_nodes import leave_out_ill_nodes, leave_out_of_requeued
 from ablate.launch.slurm.states import NOT_NOW
 from ablate.launch.slurm.task import Task
 from ablate.rundir import ENDED, StudyDir, incidents
@@ -60,8 +63,13 @@ def main(folder: str, code: int) -> int:
         killed = killed or state.status not in ENDED
     never = code > 128 and all(study.trial(id).newest_attempt() is None for id in task.trials)
     again = killed or (never and job.restart < int(task.cluster["max_retries"]))
+    cluster = ClusterConfig(**task.cluster)
+    if killed:
+        leave_out_ill_nodes(study, cluster)
     if again and not incidents.held(study.path):
-        ending.requeue(job.raw_id)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the requeue ends this script too
+        if ending.requeue(job.raw_id):
+            leave_out_of_requeued(job.raw_id, study, cluster)
     else:
         tell_if_over(study)
     return code

@@ -8,7 +8,7 @@ from ablate.config.schema import ClusterConfig
 from ablate.launch.slurm.scheduler import run_slurm
 from ablate.rundir import StudyDir, incidents
 
-__all__ = ["ill_nodes", "leave_out_ill_nodes"]
+__all__ = ["ill_nodes", "leave_out_ill_nodes", "leave_out_of_requeued"]
 
 log = logging.getLogger("ablate")
 
@@ -28,10 +28,21 @@ def ill_nodes(study: StudyDir, cluster: ClusterConfig) -> list[str]:
 
 
 def leave_out_ill_nodes(study: StudyDir, cluster: ClusterConfig) -> None:
-    """Called when a death has become known; each node is left out once."""
-    for node in ill_nodes(study, cluster):
-        if not incidents.exclude_node(study.path, node):
-            continue
-        log.warning("node %s killed trials, and is left out from now on", node)
+    """Called when a death has become known; the queue is told of each node once."""
+    found = ill_nodes(study, cluster)
+    new = [node for node in found if incidents.exclude_node(study.path, node)]
+    if new:
+        log.warning("left out from now on, for killing trials: %s", ", ".join(new))
         for array in sorted({s.job_id for s in study.submissions()}):
-            run_slurm(["scontrol", "update", f"JobId={array}", f"ExcNodeList={node}"])
+            _exclude(array, found)
+
+
+def leave_out_of_requeued(job: str, study: StudyDir, cluster: ClusterConfig) -> None:
+    """For a job that ran when the others were told, and waits now."""
+    if found := ill_nodes(study, cluster):
+        _exclude(job, found)
+
+
+def _exclude(job: str, nodes: list[str]) -> None:
+    """All of them: SLURM replaces the list that was there."""
+    run_slurm(["scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(nodes)}"])

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.config.schema import ClusterConfig
-from ablate.errors import ConfigError, StudyError
+from ablate.errors import StudyError
 
-__all__ = ["Request", "ResourceClass", "check_cluster", "check_slurm", "describe"]
+__all__ = ["Request", "ResourceClass", "check_slurm", "describe"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,8 @@ class ResourceClass:
         c, n = self.cluster, len(self.tasks)
         arrays = math.ceil(n / largest_array)
         packed = f", {c.pack} in each" if c.pack > 1 else ""
-        what = [f"{c.cpus} CPU" + "s" * (c.cpus > 1)]
+        nodes = f"{c.nodes} nodes of " if c.nodes > 1 else ""
+        what = [f"{nodes}{c.cpus} CPU" + "s" * (c.cpus > 1)]
         what += [f"{c.gpus} GPU" + "s" * (c.gpus > 1)] * bool(c.gpus)
         what += [c.memory] if c.memory else []
         where = [f"partition {c.partition}" if c.partition else "the default partition"]
@@ -73,7 +74,10 @@ class Request:
 
     @property
     def cpu_hours(self) -> float:
-        return sum(len(c.tasks) * c.cluster.cpus * c.cluster.minutes / 60 for c in self.classes)
+        return sum(
+            len(c.tasks) * c.cluster.cpus * c.cluster.nodes * c.cluster.minutes / 60
+            for c in self.classes
+        )
 
     def text(self) -> str:
         """For people, before anything is asked for."""
@@ -107,27 +111,11 @@ def describe(clusters: Mapping[str, ClusterConfig], array: int, free: int | None
     left_out = set(queued)
     for name, cluster in clusters.items():
         if id(cluster) not in keys:
-            check_cluster(cluster)
             keys[id(cluster)] = json.dumps(dataclasses.asdict(cluster), sort_keys=True)
         if name not in left_out:
             found = ResourceClass(cluster=cluster, trials=[])
             classes.setdefault(keys[id(cluster)], found).trials.append(name)
     return Request(classes=list(classes.values()), array=array, free=free, queued=list(queued))
-
-
-def check_cluster(cluster: ClusterConfig) -> None:
-    """Refuses what training cannot use: a trial trains in one process, on one GPU.
-
-    Raises:
-        ConfigError: naming the field.
-    """
-    if cluster.nodes > 1:
-        reason = "a trial trains in one process, so further nodes would idle"
-        raise ConfigError("cluster.nodes", cluster.nodes, reason, "Set cluster.nodes=1")
-    if cluster.gpus > cluster.pack:
-        reason = "a trial trains on one GPU, so further ones would idle"
-        remedy = f"Set cluster.gpus=1, or let trials share: cluster.pack={cluster.gpus}"
-        raise ConfigError("cluster.gpus", cluster.gpus, reason, remedy)
 
 
 def check_slurm() -> None:

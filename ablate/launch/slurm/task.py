@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.schema import ClusterConfig
-from ablate.errors import TrialEndedError, TrialError, TrialHeldError
+from ablate.errors import LostProcessError, TrialEndedError, TrialError, TrialHeldError
 from ablate.launch import budget
 from ablate.launch.admission import CLUSTER
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.local import run_missing
 from ablate.launch.notify import tell_if_over
 from ablate.launch.pool import RUNNER, Pool
+from ablate.launch.processes import follow, leading
+from ablate.launch.ranks import rank_of
 from ablate.launch.slurm import ending
 from ablate.launch.slurm.identity import END, SlurmJob, this_job
 from ablate.launch.slurm.scheduler import base_id, run_slurm
@@ -63,6 +65,14 @@ class Task:
             SystemExit: with NOT_NOW.
         """
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        if rank_of().rank > 0:
+            if follow(patient=True):
+                raise LostProcessError("see the log of the first process of the trial")
+            return "followed the first process"
+        with leading():
+            return self._lead()
+
+    def _lead(self) -> str:
         job = this_job()
         assert job is not None
         cluster = ClusterConfig(**self.cluster)

@@ -1,0 +1,68 @@
+"""Runs trials in several processes, and looks at what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ablate.config.fingerprint import trial_id
+from ablate.rundir import TrialDir
+
+__all__ = ["STEPS", "Config", "Crew", "Rows", "largest_differences", "make_trial", "said"]
+
+ROOT = Path(__file__).parents[2]
+STEPS = 20
+Config = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+
+class Crew:
+    """Runs trials in several processes."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("forked_ranks.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        )
+
+    def run(
+        self, trial: TrialDir, processes: int, fault: Config | None = None, timeout: float = 100
+    ) -> list[int]:
+        """Exit codes of the processes of one attempt; -9 where one was killed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        request = {"trial": str(trial.path), "world": processes, "fault": fault, "timeout": timeout}
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def make_trial(folder: Path, config: Config) -> TrialDir:
+    trial = TrialDir(folder / "study" / "trials" / trial_id("arm", config))
+    trial.create(config, config["train"]["steps"])
+    return trial
+
+
+def said(trial: TrialDir) -> str:
+    """What the processes of a trial have printed and logged."""
+    files = [*trial.path.parent.glob("*.out"), *trial.path.glob("attempts/*/log*")]
+    return "\n".join(f"--- {f.name}\n{f.read_text()}" for f in sorted(files))
+
+
+def largest_differences(rows: Rows, expected: Rows) -> dict[str, float]:
+    """By column, relative to the value that was expected (of a measurement near 0: to 0.1)."""
+    assert [sorted(r) for r in rows] == [sorted(r) for r in expected]
+    found: dict[str, float] = {}
+    for row, other in zip(rows, expected, strict=True):
+        for key in row.keys() - {"tokens_per_second"}:
+            least = 0.1 if key.startswith("model/") else 1e-12
+            difference = abs(row[key] - other[key]) / max(abs(other[key]), least)
+            found[key] = max(found.get(key, 0.0), difference)
+    return found

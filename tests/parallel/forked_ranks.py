@@ -1,0 +1,98 @@
+"""Runs a trial in several processes for each request on standard input, forked from one that has
+torch loaded; answers with their exit codes.
+
+A request may name a signal that a process sends itself when it asks for the batch of some step, or
+an error that it raises there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch.distributed  # noqa: F401 (loaded once, before the forks)
+
+from ablate.launch.job import run_job
+from ablate.launch.processes import follow, leading
+from ablate.launch.ranks import Rank
+from ablate.launch.retrying import RETRIED
+from ablate.rundir import TrialDir
+from ablate.train import run, run_trial  # noqa: F401 (likewise)
+
+
+def arm(fault: dict[str, Any]) -> None:
+    next_batch = run.Run.next_batch
+
+    def strike(self: run.Run, step: int) -> Any:
+        if step == fault["step"]:
+            if "signal" in fault:
+                os.kill(os.getpid(), signal.Signals[fault["signal"]])
+            elif "error" in fault:
+                raise {"oom": MemoryError, "code": ZeroDivisionError}[fault["error"]]("struck")
+        return next_batch(self, step)
+
+    run.Run.next_batch = strike  # type: ignore[method-assign]
+
+
+def work(request: dict[str, Any], rank: Rank) -> int:
+    fault = request.get("fault")
+    if fault and fault["rank"] == rank.rank:
+        arm(fault)
+    if rank.world_size > 1:
+        os.environ.update(rank.variables())
+    if rank.rank:
+        return follow()
+    with leading():
+        return 0 if run_job(TrialDir(Path(request["trial"])), again=RETRIED).status == "done" else 1
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fork(request: dict[str, Any], rank: Rank) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        log = os.open(f"{request['trial']}.{rank.rank}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        code = work(request, rank)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def codes(children: list[int], timeout: float) -> list[int]:
+    """What is still running after `timeout` seconds is killed, and told by -9."""
+    end, found = time.monotonic() + timeout, {}
+    while len(found) < len(children):
+        for child in set(children) - set(found):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                found[child] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return [found[child] for child in children]
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    world, port = request["world"], free_port()
+    ranks = [Rank(rank=r, world_size=world, local_rank=r, master_port=port) for r in range(world)]
+    children = [fork(request, rank) for rank in ranks]
+    print(json.dumps(codes(children, request["timeout"])), flush=True)

@@ -1,0 +1,79 @@
+"""Several processes compute what one computes: losses, norms, measurements, validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from crew import STEPS, Config, Crew, Rows, largest_differences, said
+
+from ablate.rundir import TrialDir
+from ablate.train.parallel.pooling import pool
+
+
+def test_measurements_of_parts_make_those_of_the_whole() -> None:
+    draw = np.random.default_rng(0)
+    logits = draw.normal(draw.normal(size=(4, 1)), 1.0, (4, 500))
+    columns = {
+        "model/logit_max": logits.max(1),
+        "model/logit_min": logits.min(1),
+        "model/logit_mean": logits.mean(1),
+        "model/logit_std": logits.std(1),
+        "model/activation_rms/3": np.sqrt(np.square(logits).mean(1)),
+        "model/weight_norm/3": np.full(4, 7.0),
+    }
+    whole = [logits.max(), logits.min(), logits.mean(), logits.std()]
+    whole += [np.sqrt(np.square(logits).mean()), 7.0]
+    found = pool(columns, lambda norms: float(norms[0]))
+    assert list(found.values()) == pytest.approx(whole, rel=1e-12)
+
+
+VARIETIES: dict[str, Config] = {
+    "plain": {},
+    "accumulated": {"train": {"micro_batch_size": 4}, "clip": {"name": "norm", "max_norm": 0.3}},
+    "ratio": {"clip": {"name": "ratio", "max_ratio": 1.01}, "optim": {"name": "lion", "lr": 1e-3}},
+    "value": {"clip": {"name": "value", "max_value": 1e-3}, "loss": {"z_loss": 1e-4, "chunk": 64}},
+    "olmo2": {
+        "model": {
+            "rope": True, "norm_after": True, "attention_layer_norm": True,
+            "layer_norm_type": "rms", "include_bias": False, "weight_tying": False,
+        },
+        "train": {"activation_checkpointing": "whole_layer", "filter_repetitions": True},
+        "data": {"document_masking": True},
+    },
+}  # fmt: skip
+
+
+def compare(
+    crew: Crew, made: TrialDir, expected: Rows, processes: int, bound: float = 1e-6
+) -> None:
+    assert crew.run(made, processes) == [0] * processes, said(made)
+    rows = list(made.stitched())
+    assert len(rows) == STEPS
+    found = largest_differences(rows, expected)
+    for name in ("train/loss", "train/grad_norm", "train/update_norm", "val/loss", "val/bpb"):
+        assert found[name] < bound, found
+    # AdamW makes much of rounding where gradients are small, as those of attention are here.
+    far = {name: value for name, value in found.items() if value > 1000 * bound}
+    assert not far
+    assert made.summary() is not None
+    assert made.state().status == "done"
+
+
+FOUR = ("plain", "accumulated")
+
+
+@pytest.mark.parametrize(
+    ("variety", "processes"), [*((v, 2) for v in VARIETIES), *((v, 4) for v in FOUR)]
+)
+def test_ddp_computes_what_one_process_computes(
+    variety: str,
+    processes: int,
+    crew: Crew,
+    config: Callable[..., Config],
+    trial: Callable[[Config], TrialDir],
+    alone: Callable[[Config], Rows],
+) -> None:
+    chosen = config(**VARIETIES[variety])
+    compare(crew, trial(chosen), alone(chosen), processes)
