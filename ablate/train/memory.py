@@ -39,11 +39,9 @@ def check_memory(
         per_row = max(per_row, LOGIT * (length - 1) * int(config.model["vocab_size"]))
     _refuse("batch_size", c.batch_size, ranks, TOKEN * length, host_memory(), "this machine")
     where = "this GPU" if device.type == "cuda" else "this machine"
-    total = device_memory(device)
-    if c.micro_batch_size is not None:
-        _refuse(
-            "micro_batch_size", c.micro_batch_size, ranks, per_row, device_memory(device), where
-        )
+    total, part = device_memory(device), c.micro_batch_size
+    if part is not None:
+        _refuse("micro_batch_size", part, ranks, per_row, total, where)
         return
     cut = "; train.micro_batch_size=... passes a batch through the model in parts"
     _refuse("batch_size", c.batch_size, ranks, per_row, total, where, cut)
