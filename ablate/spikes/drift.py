@@ -208,7 +208,7 @@ class DriftArm:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rows = deque([(r, s, v) for r, s, v in state["rows"]], maxlen=SPAN)
         self.levels = deque(state["levels"], maxlen=KEPT)
-        self.blocks = deque(state["blocks"], maxlen=KEPT)
+        self.blocks = deque(state.get("blocks", ()), maxlen=KEPT)  # not in states of old
         self.count, self.open = state["count"], restore(state["open"])
-        self.since, self.wide = state["since"], state["wide"]
+        self.since, self.wide = state.get("since", 0), state.get("wide", False)
         self.limit, self.reference = state["limit"], state["reference"]
