@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
 from ablate.data import Data, open_data
 from ablate.errors import ConfigError
@@ -65,6 +66,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.memory import check_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.precision import Precision
     from ablate.train.respond import build_response
@@ -78,6 +80,8 @@ def check_training(config: Mapping[str, Any]) -> None:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    if typed.parallel.name == "none":  # else it is not known here how many share a batch
+        check_memory(typed, sequence_length=length, device=device)
     Precision(typed.precision, device)
     model: Any = OLMo(model_config, init_params=False)
     if train.activation_checkpointing is not None:
@@ -88,5 +92,6 @@ def check_training(config: Mapping[str, Any]) -> None:
     rate = build_schedule(
         typed.schedule, peak=typed.optim.lr, steps=train.steps, tokens_per_step=tokens
     )
-    rate(1)
+    with users_own("schedule.name", typed.schedule.name):
+        rate(1)
     build_response(typed.spikes, train.steps)

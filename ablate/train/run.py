@@ -25,6 +25,7 @@ from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
 from ablate.train.loss import chunked_loss, language_loss
+from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
 from ablate.train.precision import Precision
@@ -169,6 +170,8 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    ranks = 1 if parallel is None else parallel.world_size
+    check_memory(config, sequence_length=length, device=device, ranks=ranks)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data.check(model_config.vocab_size, length)
 

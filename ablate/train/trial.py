@@ -17,7 +17,7 @@ from ablate.model.count import flops_per_token
 from ablate.rundir import Attempt
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
-from ablate.train import checkpoint, memory
+from ablate.train import checkpoint, peak_memory
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
 from ablate.train.record import Record, Silence
@@ -66,7 +66,7 @@ def run_trial(
     device = parallel.device(typed.train.device) or choose_device(typed.train.device)
     writer = Record(attempt, on_row) if parallel.leads else Silence()
     with deterministic(typed.train.threads), contextlib.closing(writer) as record:
-        memory.begin(device)
+        peak_memory.begin(device)
         run = assemble(typed, device, parallel)
         start = resume(run, attempt, record)
 
@@ -166,7 +166,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     summary |= damage(rows, attempt)
-    if (held := memory.peak(run.device)) is not None:
+    if (held := peak_memory.peak(run.device)) is not None:
         summary["peak_memory"] = held
     if run.parallel.world_size > 1:
         summary["processes"] = run.parallel.world_size
