@@ -8,6 +8,7 @@ which torch pickles, are unpickled with the few classes only that belong there.
 from __future__ import annotations
 
 import pickle
+import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -90,7 +91,9 @@ def read_whole(folder: Path, device: torch.device) -> dict[str, Tensor]:
         name: torch.empty(size, dtype=dtype, device=device)
         for name, (size, dtype) in shapes(folder).items()
     }
-    dcp.load(dict(tensors), storage_reader=Reader(folder), no_dist=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that there is one process: it is meant
+        dcp.load(dict(tensors), storage_reader=Reader(folder), no_dist=True)
     return tensors
 
 

@@ -47,7 +47,7 @@ def test_weights_are_those_of_one_process_bit_for_bit(
     chosen = config(
         model=MODELS[model],
         train={"steps": 1, "measure_every": 0},
-        optim={"lr": 1e-30},
+        optim={"lr": 1e-60},
         parallel={"name": "fsdp", "wrapping_strategy": strategy},
     )
     made = trial(chosen)

@@ -64,6 +64,10 @@ class ParallelConfig:
             reason = f"trains in one process, so {processes} would each train the whole of it"
             remedy = "Set parallel=ddp, or start one process (cluster.pack shares GPUs)"
             raise ConfigError("parallel.name", self.name, reason, remedy)
+        size = self.shard_size if self.name == "hsdp" else None
+        if size is not None and processes % size:
+            reason, remedy = f"does not divide {processes} processes", "Set a divisor of it"
+            raise ConfigError("parallel.shard_size", size, reason, remedy)
         field = "batch_size" if train.micro_batch_size is None else "micro_batch_size"
         rows = getattr(train, field)
         if rows % processes:
