@@ -87,7 +87,7 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     def skip(number: int, step: int, reason: str) -> None:
         unreadable.append({"attempt": number, "at": step, "reason": reason})
 
-    found = newest_checkpoint(run, attempt, skip)
+    found = run.parallel.restore(run, attempt.trial, skip)
     # Events of an attempt count from the step after the one at which it resumed.
     first = 0 if found is None else found.step + 1
     for fields in unreadable:
@@ -103,28 +103,13 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
         record.event(0, "start", **facts)
         run.response.begin(run)
         return 0
-    run.restore(found)
     if run.parallel.leads:
         attempt.resumed_from(found.attempt, found.step)
     record.event(first, "resume", **facts, resumed=found.attempt)
     return found.step
 
 
-def newest_checkpoint(
-    run: Run, attempt: Attempt, skip: Callable[[int, int, str], None]
-) -> checkpoint.Checkpoint | None:
-    """The one that the leading process finds readable is read by all."""
-    if run.parallel.leads:
-        found = checkpoint.read_newest(attempt.trial, run.device, skip)
-        run.parallel.tell(found and (found.attempt, found.step))
-        return found
-    place = run.parallel.tell(None)
-    return None if place is None else checkpoint.read(attempt.trial, place[0], place[1], run.device)
-
-
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:
-    if not run.parallel.leads:
-        return
     c = run.config.train
     weightless = step == c.steps and not c.keep_final
 
@@ -133,14 +118,9 @@ def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> N
         record.event(step, "checkpoint")
         record.sync()
 
-    checkpoint.save(
-        attempt,
-        step,
-        model=None if weightless else run.model_state(),
-        train={} if weightless else run.train_state(),
-        before_commit=before_commit,
-    )
-    checkpoint.prune(attempt, 1 if weightless else c.keep_checkpoints)
+    run.parallel.save(run, attempt, step, weightless=weightless, before_commit=before_commit)
+    if run.parallel.leads:
+        checkpoint.prune(attempt, 1 if weightless else c.keep_checkpoints)
 
 
 def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
