@@ -1,4 +1,4 @@
-"""What watching costs the training loop: detector, events and the row, a step.
+"""What watching costs the training loop a step: detector, events, the row, and the progress shown.
 
 python -m benchmarks.spike_loop            # d = 128, four layers, 256 tokens a step, one thread
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ablate.cli.progress import progress_of_trial
 from ablate.config.compose import Composer
 from ablate.plan import resolve
 from ablate.rundir import TrialDir
@@ -46,7 +47,8 @@ def measure(folder: Path) -> dict[str, Any]:
 
     loop.watch = timed
     try:
-        run_trial(trial.acquire(), config, on_row=lambda row: None)
+        with progress_of_trial("trial", STEPS) as progress:
+            run_trial(trial.acquire(), config, on_row=progress.see)
     finally:
         loop.watch = watch
     step = float(np.median(np.diff(ends)[24:-1]))

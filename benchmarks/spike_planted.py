@@ -13,6 +13,8 @@ from benchmarks.spike_curves import Array, backgrounds, bump, load, local_sigma,
 from benchmarks.spike_detectors import DETECTORS, ours, touching
 
 ROWS, AT = 1400, 900
+PLATEAU = np.concatenate((np.ones(40), np.linspace(1, 0.6, 30), np.linspace(0.6, 0, 30)))
+"""As a learning rate that is too high for 40 rows leaves it."""
 
 
 def planted(
@@ -79,6 +81,9 @@ def planted_cells(folder: Path | None, count: int, seed: int = 0) -> dict[str, A
         ),
         "10 sigma 40-120 rows after 60 sigma": planted(
             folder, count, first + 6, lambda x, s: masked(x, s, rng)
+        ),
+        "small 1 sigma x 100": planted(
+            folder, count, first + 10, lambda x, s: add(x, AT, s * PLATEAU)
         ),
         "blip of one row promoted": planted(
             folder, count, first + 8, lambda x, s: add(x, AT, np.array([10 * s]))

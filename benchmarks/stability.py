@@ -12,6 +12,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import sem, t
+
 from ablate.rundir import StudyDir
 
 WORDS = (
@@ -36,31 +38,65 @@ def plant(folder: Path, documents: int = 600, every: int = 100) -> None:
 
 
 def table(study: StudyDir) -> str:
-    """Markdown: final loss by arm and rate; the width of the usable range; LR sensitivity.
+    """Markdown: held-out loss by arm and rate, the usable range of rates, and LR sensitivity.
 
     Sensitivity is Wortsman et al.'s (arXiv 2309.14322): the mean over the rates of
-    min(loss, loss at initialisation) minus the best of them; a diverged run has the latter.
+    min(loss, loss at initialisation) minus the best of them; a diverged run has the latter. With
+    several seeds: means, and 95 % intervals of the sensitivity and of its difference from the first
+    arm's, seed by seed.
     """
     manifest = study.manifest()
-    found: dict[str, dict[float, dict[str, Any]]] = {}
+    found: dict[str, dict[int, dict[float, dict[str, Any]]]] = {}
     for entry in manifest["trials"]:
         trial = study.trial(entry["id"])
         rows = list(trial.stitched())
         if not rows or trial.live_state().status not in ("done", "diverged"):
             continue
-        found.setdefault(entry["arm"], {})[entry["lr"]] = _figures(rows, trial.summary() or {})
-    rates = sorted({lr for arm in found.values() for lr in arm})
-    best = min(f["loss"] for arm in found.values() for f in arm.values())
-    lines = ["| arm | " + " | ".join(f"{lr:g}" for lr in rates) + " | usable | sensitivity |"]
-    lines += ["|---|" + "---|" * (len(rates) + 2)]
-    for arm, by_rate in found.items():
-        cells = [_cell(by_rate.get(lr)) for lr in rates]
-        losses = [min(f["loss"], f["first"]) for f in by_rate.values()]
-        usable = sum(f["loss"] <= best + TOLERANCE for f in by_rate.values())
-        sensitivity = sum(losses) / len(losses) - min(losses)
-        whole = f"{usable} of {len(by_rate)} | {sensitivity:.3f}"
+        figures = _figures(rows, trial.summary() or {})
+        found.setdefault(entry["arm"], {}).setdefault(entry["seed"], {})[entry["lr"]] = figures
+    rates = sorted({lr for arm in found.values() for seed in arm.values() for lr in seed})
+    losses = {
+        arm: [_mean([s[lr]["loss"] for s in seeds.values() if lr in s]) for lr in rates]
+        for arm, seeds in found.items()
+    }
+    best = min(m for means in losses.values() for m in means if math.isfinite(m))
+    lines = [
+        "| arm | "
+        + " | ".join(f"{lr:g}" for lr in rates)
+        + " | usable | sensitivity | against the first |"
+    ]
+    lines += ["|---|" + "---|" * (len(rates) + 3)]
+    first: dict[int, float] = {}
+    for arm, seeds in found.items():
+        cells = [_cell([s[lr] for s in seeds.values() if lr in s]) for lr in rates]
+        usable = sum(m <= best + TOLERANCE for m in losses[arm])
+        values = {seed: _sensitivity(by_rate) for seed, by_rate in seeds.items()}
+        first = first or values
+        apart = [v - first[seed] for seed, v in values.items() if seed in first]
+        difference = "" if values is first else _interval(apart, "+.3f")
+        whole = (
+            f"{usable} of {len(rates)} | {_interval(list(values.values()), '.3f')} | {difference}"
+        )
         lines.append(f"| {arm} | " + " | ".join(cells) + f" | {whole} |")
     return "\n".join(lines)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _sensitivity(by_rate: dict[float, dict[str, Any]]) -> float:
+    losses = [min(f["loss"], f["first"]) for f in by_rate.values()]
+    return _mean(losses) - min(losses)
+
+
+def _interval(values: list[float], form: str) -> str:
+    """Mean, and its 95 % interval by Student's t where there are several values."""
+    if len(values) < 2:
+        return format(_mean(values), form)
+    half = float(t.ppf(0.975, len(values) - 1)) * float(sem(values))
+    low, high = _mean(values) - half, _mean(values) + half
+    return f"{_mean(values):{form}} [{low:{form}}, {high:{form}}]"
 
 
 def _figures(rows: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, Any]:
@@ -72,17 +108,23 @@ def _figures(rows: list[dict[str, Any]], summary: dict[str, Any]) -> dict[str, A
         "loss": summary.get("val/loss", losses[0]),
         "done": "val/loss" in summary,
         "logit": max(logits, default=math.nan),
-        "log_z": log_z[-1] if log_z else math.nan,
+        "log_z": max(log_z, default=math.nan),
+        "log_z_end": log_z[-1] if log_z else math.nan,
         "alerts": summary.get("spikes/alerts", math.nan),
     }
 
 
-def _cell(f: dict[str, Any] | None) -> str:
-    """Loss, largest attention logit, rms of log Z at the end, alarms."""
-    if f is None:
+def _cell(seeds: list[dict[str, Any]]) -> str:
+    """Loss; largest attention logit; rms of log Z at its largest and at the end; alarms of all."""
+    if not seeds:
         return ""
-    loss = f"{f['loss']:.3f}" if f["done"] else "diverged"
-    return f"{loss} (a {f['logit']:.0f}, z {f['log_z']:.1f}, s {f['alerts']:.0f})"
+    lost = sum(not f["done"] for f in seeds)
+    loss = f"{_mean([f['loss'] for f in seeds]):.3f}"
+    if lost:
+        loss = "diverged" if lost == len(seeds) else f"{loss}, {lost} diverged"
+    logit, log_z, end = (_mean([f[k] for f in seeds]) for k in ("logit", "log_z", "log_z_end"))
+    alerts = sum(f["alerts"] for f in seeds)
+    return f"{loss} (a {logit:,.0f}, z {log_z:.1f} to {end:.1f}, s {alerts:.0f})"
 
 
 def main() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import traceback
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import Any
 
 from ablate.config.typed import closest
-from ablate.errors import ConfigError
+from ablate.errors import AblateError, ConfigError
 
-__all__ = ["is_import_path", "load_object", "require_known"]
+__all__ = ["is_import_path", "load_object", "require_known", "users_own"]
 
 
 def is_import_path(name: str) -> bool:
@@ -42,3 +44,28 @@ def load_object(field: str, path: str) -> Any:
         reason = f"cannot be imported: its module raises {type(error).__name__}: {error}"
         raise ConfigError(field, path, reason, f"Mend {module}") from error
     return found
+
+
+@contextlib.contextmanager
+def users_own(field: str, name: str) -> Iterator[None]:
+    """Around the building of what `name` names: what an object of the user's own raises there.
+
+    Raises:
+        ConfigError: naming `field`, the error and its line, if `name` is an import path.
+    """
+    try:
+        yield
+    except AblateError:
+        raise
+    except Exception as error:
+        if not is_import_path(name):
+            raise
+        raise ConfigError(field, name, f"cannot be built ({said(error)})") from error
+
+
+def said(error: Exception) -> str:
+    """An error in one line: its class, its message and where it was raised."""
+    words = " ".join(str(error).split())
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f", {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{': ' if words else ''}{words}{where}"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config.schema import DataConfig
+from ablate.data.bar import shown_bar
 from ablate.data.cache import cache_folder, exclusive, locked, publish
 from ablate.data.dataset import Data
 from ablate.data.fetch import UnreachableError
@@ -25,17 +23,13 @@ from ablate.data.prepared import (
     split_documents,
     write_prepared,
 )
-from ablate.data.raw import open_token_files
 from ablate.data.sources import Source, fallback, file_source, open_source
-from ablate.data.texts import find_files
-from ablate.data.tokenizers import Tokenizer
+from ablate.data.token_data import holds_tokens, open_raw, refuse_overlap
 from ablate.data.tokens import TokenFile, TokenStream, smallest_dtype
 from ablate.data.vocabulary import choose_tokenizer, tokenizer_identity
 from ablate.errors import DataError
 
 __all__ = ["open_data", "prepare_files"]
-
-OnBytes = Callable[[int], object] | None
 
 
 def open_data(
@@ -58,8 +52,8 @@ def open_data(
         folder = _prepared_by_user(config)
         if folder is not None:
             return _agreeing(_open_prepared(folder, config), eos_token_id)
-        if _holds_tokens(config, config.path):
-            return _open_raw(config, eos_token_id, progress)
+        if holds_tokens(config, config.path):
+            return open_raw(config, eos_token_id, progress)
     cache = cache_folder(config.cache_dir)
     source = open_source(config, cache)
     try:
@@ -87,9 +81,7 @@ def prepare_files(
     Raises:
         DataError: where the source already is tokens, or `destination` holds something else.
     """
-    if config.path is not None and (
-        _prepared_by_user(config) or _holds_tokens(config, config.path)
-    ):
+    if config.path is not None and (_prepared_by_user(config) or holds_tokens(config, config.path)):
         raise DataError(f"data.path={config.path} already holds token files. Use them as they are.")
     target = Path(destination).expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -110,7 +102,7 @@ def _prepare(
     validation = None
     if config.validation_path is not None:
         validation = file_source(config.validation_path, "data.validation_path", config)
-        _refuse_overlap(config)
+        refuse_overlap(config)
     identity = {
         "schema": SCHEMA,
         "source": source.identity,
@@ -123,7 +115,10 @@ def _prepare(
     folder = cache / "tokens" / f"{name}-{key}"
     if is_prepared(folder):
         return folder
-    with locked(cache, f"tokens-{key}"), _bar(progress, f"preparing {source.name}") as on_bytes:
+    with (
+        locked(cache, f"tokens-{key}"),
+        shown_bar(progress, f"preparing {source.name}") as on_bytes,
+    ):
         if is_prepared(folder):
             return folder
         if folder.exists():  # damaged: somebody cut a file short
@@ -185,69 +180,6 @@ def _open_prepared(folder: Path, config: DataConfig) -> Data:
     )
 
 
-def _open_raw(config: DataConfig, eos_token_id: int | None, progress: bool) -> Data:
-    assert config.path is not None
-    cache = cache_folder(config.cache_dir)
-    tokenizer: Tokenizer | None = None
-    if config.tokenizer == "bpe":
-        raise DataError(
-            "data.tokenizer=bpe: no vocabulary can be trained on token files. Name the "
-            "tokenizer.json that they were made with, or leave the default."
-        )
-    if config.tokenizer != "bytes":  # the default, which says nothing about the files
-        tokenizer, _ = choose_tokenizer(config, None, cache, eos_token_id)
-        if eos_token_id is None:
-            eos_token_id = tokenizer.eos_token_id
-    dtype = config.dtype or (smallest_dtype(tokenizer.vocab_size) if tokenizer else "uint16")
-    own = config.validation_path
-    if own is not None:
-        _refuse_overlap(config)
-        if not _holds_tokens(config, own, "data.validation_path"):
-            raise DataError(
-                f"data.validation_path={own} holds text, but data.path={config.path} token files. "
-                "Name token files."
-            )
-    with _bar(progress, "checking token files") as on_bytes:
-        train, held_out = open_token_files(
-            config.path,
-            "data.path",
-            dtype,
-            cache,
-            held_out=0.0 if own is not None else config.validation_fraction,
-            eos_token_id=eos_token_id,
-            on_bytes=on_bytes,
-        )
-        if own is not None:
-            held_out, _ = open_token_files(
-                own, "data.validation_path", dtype, cache, on_bytes=on_bytes
-            )
-    if tokenizer is not None:
-        largest = max(train.largest, held_out.largest)
-        if largest >= tokenizer.vocab_size:
-            raise DataError(
-                f"data.path={config.path}: the files hold token {largest}, but data.tokenizer="
-                f"{config.tokenizer} has {tokenizer.vocab_size} tokens, so they were made with "
-                f"another, or are not {dtype} (data.dtype)."
-            )
-    digest = hashlib.sha256()
-    for side in (train, held_out):
-        digest.update(" ".join(f.sha256 for f in side.files).encode() + b"\n")
-    first = config.path if isinstance(config.path, str) else config.path[0]
-    return Data(
-        name=Path(first).name,
-        train=train,
-        held_out=held_out,
-        vocab_size=tokenizer.vocab_size if tokenizer else max(train.largest, held_out.largest) + 1,
-        eos_token_id=eos_token_id,
-        pad_token_id=tokenizer.pad_token_id if tokenizer else eos_token_id,
-        token_bytes=tokenizer.token_bytes if tokenizer else None,
-        fingerprint=digest.hexdigest(),
-        document_masking=config.document_masking,
-        tokenizer_name=config.tokenizer if tokenizer else "unknown",
-        tokenizer_source=tokenizer,
-    )
-
-
 def _prepared_by_user(config: DataConfig) -> Path | None:
     """data.path where it names a folder that `prepare_files` wrote."""
     if not isinstance(config.path, str):
@@ -264,10 +196,6 @@ def _prepared_by_user(config: DataConfig) -> Path | None:
     return folder
 
 
-def _holds_tokens(config: DataConfig, paths: str | list[str], field: str = "data.path") -> bool:
-    return "tokens" in {kind for kind, _ in find_files(paths, field, config.format).values()}
-
-
 def _agreeing(data: Data, eos_token_id: int | None) -> Data:
     if eos_token_id not in (None, data.eos_token_id):
         raise DataError(
@@ -276,28 +204,3 @@ def _agreeing(data: Data, eos_token_id: int | None) -> Data:
             f"model.eos_token_id={data.eos_token_id}."
         )
     return data
-
-
-def _refuse_overlap(config: DataConfig) -> None:
-    if config.path is None or config.validation_path is None:
-        return
-    shared = set(find_files(config.path, "data.path", config.format)) & set(
-        find_files(config.validation_path, "data.validation_path", config.format)
-    )
-    if shared:
-        raise DataError(
-            f"data.validation_path: {min(shared)} is also trained on (data.path). Held-out files "
-            "must be others."
-        )
-
-
-@contextlib.contextmanager
-def _bar(progress: bool, title: str) -> Iterator[OnBytes]:
-    """A callback for bytes done, shown as a bar where standard error is a terminal."""
-    if not (progress and sys.stderr.isatty()):
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(desc=title, unit="B", unit_scale=True, leave=False) as bar:
-        yield bar.update

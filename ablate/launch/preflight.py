@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
 from ablate.data import Data, open_data
 from ablate.errors import ConfigError
@@ -65,7 +66,9 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.memory import check_memory
     from ablate.train.optim import build_optimiser
+    from ablate.train.parallel.units import units
     from ablate.train.precision import Precision
     from ablate.train.respond import build_response
     from ablate.train.run import choose_device
@@ -78,15 +81,20 @@ def check_training(config: Mapping[str, Any]) -> None:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    if typed.parallel.name == "none":  # else it is not known here how many share a batch
+        check_memory(typed, sequence_length=length, device=device)
     Precision(typed.precision, device)
     model: Any = OLMo(model_config, init_params=False)
     if train.activation_checkpointing is not None:
         model.set_activation_checkpointing(train.activation_checkpointing)
+    if typed.parallel.divides:
+        list(units(model, typed.parallel.wrapping_strategy, head=not typed.loss.chunk))
     build_optimiser(model, typed.optim)
     build_clip(typed.clip, [name for name, _ in model.named_parameters()], typed.optim.betas)
     tokens = train.batch_size * length
     rate = build_schedule(
         typed.schedule, peak=typed.optim.lr, steps=train.steps, tokens_per_step=tokens
     )
-    rate(1)
+    with users_own("schedule.name", typed.schedule.name):
+        rate(1)
     build_response(typed.spikes, train.steps)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ablate.config.imports import users_own
 from ablate.model.config import ModelConfig
 from ablate.model.variants import find
 
@@ -74,5 +75,6 @@ def build_activation(config: ModelConfig) -> tuple[nn.Module, int]:
     """
     found: Any = find(ACTIVATIONS, config.activation_type, "model.activation_type")
     own_function = config.activation_type not in ACTIVATIONS and not isinstance(found, type)
-    module = Activation(found) if own_function else found()
+    with users_own("model.activation_type", config.activation_type):
+        module = Activation(found) if own_function else found()
     return module, int(config.hidden_size * getattr(module, "multiplier", 1.0))

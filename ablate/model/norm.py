@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ablate.config.imports import users_own
 from ablate.errors import ConfigError
 from ablate.model.config import ModelConfig
 from ablate.model.variants import find
@@ -143,7 +144,8 @@ def build_norm(config: ModelConfig, size: int | None = None, *, affine: bool | N
     """The norm that the configuration names, `d_model` wide unless `size` is given.
 
     Raises:
-        ConfigError: a class of the user's own that does not take (size, *, eps, affine, bias).
+        ConfigError: a class of the user's own that raises, or does not take (size, *, eps, affine,
+            bias).
     """
     kind = find(NORMS, config.layer_norm_type, "model.layer_norm_type")
     size = config.d_model if size is None else size
@@ -156,4 +158,5 @@ def build_norm(config: ModelConfig, size: int | None = None, *, affine: bool | N
         raise ConfigError(
             "model.layer_norm_type", config.layer_norm_type, reason, remedy
         ) from error
-    return kind(size, eps=config.layer_norm_eps, affine=affine, bias=config.norm_bias)
+    with users_own("model.layer_norm_type", config.layer_norm_type):
+        return kind(size, eps=config.layer_norm_eps, affine=affine, bias=config.norm_bias)

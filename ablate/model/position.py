@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ablate.config.imports import users_own
 from ablate.errors import ConfigError
 from ablate.model.cache import BufferCache
 from ablate.model.config import ModelConfig
@@ -150,4 +151,6 @@ POSITIONS: dict[str, Callable[[ModelConfig, BufferCache], Position]] = {
 
 def build_position(config: ModelConfig, cache: BufferCache) -> Any:
     """The scheme that the configuration names."""
-    return find(POSITIONS, config.position_scheme, "model.position")(config, cache)
+    kind = find(POSITIONS, config.position_scheme, "model.position")
+    with users_own("model.position", config.position_scheme):
+        return kind(config, cache)

@@ -63,11 +63,14 @@ def read_json(path: Path) -> dict[str, Any]:
         raise StudyError(f"{path} is damaged ({error}). Restore it or delete the folder.") from None
 
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps builds one each time
+
+
 def append_line(fd: int, row: dict[str, Any]) -> None:
     """One JSON line in one write; `fd` is opened with O_APPEND. Non-finite numbers become NaN,
     Infinity.
     """
-    line = (json.dumps(row, separators=(",", ":")) + "\n").encode()
+    line = (_compact(row) + "\n").encode()
     while line:  # a disk that is nearly full takes a part, and says so at the next write only
         line = line[os.write(fd, line) :]
 

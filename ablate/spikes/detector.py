@@ -69,6 +69,8 @@ class Detector:
             events.append(_end(self.nonfinite, recovered=True))
             self.nonfinite = None
         found, accepted = self.fast.update(row, step, loss, stride)
+        if any(e.is_alert for e in found):
+            self.drift.since = 0
         if accepted:
             self.memory.append((step, loss))
             if self.fast.baseline.ready:

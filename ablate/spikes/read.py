@@ -100,7 +100,7 @@ def _json_lines(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # too deep, or a number of 5,000 digits
             if i == len(lines) - 1 and rows:
                 break  # a run that is being written: its last line may be half there
             raise DataError(f"{path}, line {i + 1} is not JSON; one object a line.") from None
@@ -122,7 +122,10 @@ def _column(
 
 
 def _first(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """The first of `known` that is there; as `run name - train/loss` too, as wandb exports it."""
     lower = {n.lower().strip(): n for n in reversed(names)}
+    exported = {n.rsplit(" - ", 1)[-1]: whole for n, whole in lower.items() if " - " in n}
+    lower = {**exported, **lower}
     return next((lower[k.lower()] for k in known if k.lower() in lower), None)
 
 
@@ -138,6 +141,7 @@ def _numbers(
         value = rows[i].get(name)
         try:
             values.append(float("nan") if _empty(value) else float(value))  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            raise DataError(f"{source}, row {i}: {name} is {value!r}, not a number.") from None
+        except (TypeError, ValueError, OverflowError):
+            shown = f"{name} is {str(value)[:40]!r}, not a number"
+            raise DataError(f"{source}, row {i}: {shown}.") from None
     return np.array(values, dtype=np.float64)

@@ -41,7 +41,7 @@ def is_calm(detector: Detector) -> bool:
         and base.count >= EARLY
         and len(base.values) == len(base.residuals) == WINDOW
         and base.sigma > 0
-        and len(detector.drift.rows) == slow.ROWS
+        and len(detector.drift.rows) == slow.SPAN
         and record.is_regular
     )
 
@@ -147,7 +147,7 @@ def _take(
     fast.lead = [*fast.lead, *map(place, high)][-4:]
     if fast.settling is not None:
         fast.settling.after.extend(x[:n].tolist())
-    newest = range(max(0, n - slow.ROWS), n)
+    newest = range(max(0, n - slow.SPAN), n)
     levels.commit(drift, n, [(*place(i), float(x[i])) for i in newest])
     detector.took(steps[:n], x[:n], columns)
     return n
@@ -193,11 +193,14 @@ class _Levels:
         self.start, self.rows = drift.count, len(x)
         self.at = np.arange((-drift.count - 1) % slow.EVERY, len(x), slow.EVERY)
         """Rows after which a level is taken."""
-        self.levels = self.references = self.limits = np.zeros(0)
+        self.levels = self.blocks = self.references = self.limits = np.zeros(0)
         if len(self.at) == 0:
             return
-        values = np.concatenate(([v for _, _, v in drift.rows], x))
-        self.levels = _midmean(sliding_window_view(values, slow.ROWS)[1:][self.at])
+        newest = [v for _, _, v in drift.rows][-slow.ROWS :]
+        values = np.concatenate((newest, x))
+        windows = sliding_window_view(values, slow.ROWS)[1:][self.at]
+        self.levels = _midmean(windows)
+        self.blocks = _mean(windows[:, -slow.EVERY :].T)
         first = max(0, slow.LEAST - len(drift.levels))
         if first >= len(self.at):
             return
@@ -212,38 +215,65 @@ class _Levels:
                 for i in range(first, len(self.at))
             ]
             self.references, scales = np.array(pairs).T
-        self.limits = slow.THRESHOLD * np.maximum(scales, sigma[self.at[first:]] / 8)
+        sigma = sigma[self.at[first:]]
+        self.limits = slow.THRESHOLD * np.maximum(scales, sigma / 8)
         over = (self.levels[first:] - self.references > self.limits) & (self.limits > 0)
+        over |= self._wide(drift, first, scales, sigma)
         if over.any():
             self.rows = int(self.at[first + over.argmax()])
         self.first = first
+
+    def _wide(
+        self, drift: slow.DriftArm, first: int, scales: Array, sigma: Array
+    ) -> NDArray[np.bool_]:
+        """Where the wide question would be answered with yes, from level `first` on."""
+        known = np.concatenate((np.asarray(drift.levels), self.levels))
+        index = np.arange(first, len(self.levels))
+        index = index[drift.since + index >= slow.LEAST_WIDE]
+        at = len(drift.levels) + index
+        now = _mean([known[at], known[at - slow.LAG]])
+        before = _mean([known[at - slow.LAG * (2 + i)] for i in range(slow.BEFORE)])
+        least = slow.WIDE * slow.DIFFERENCE * slow.INDEPENDENT * sigma[index - first]
+        out = np.zeros(len(scales), dtype=bool)
+        blocks = [*drift.blocks, *self.blocks.tolist()]
+        for i in np.flatnonzero(now - before > least):
+            j = int(index[i])
+            older = blocks[max(0, len(drift.blocks) + j - slow.KEPT) : len(drift.blocks) + j]
+            limit = slow.WIDE * slow.spread(
+                float(sigma[j - first]), older, float(scales[j - first])
+            )
+            out[j - first] = now[i] - before[i] > limit > 0
+        return out
 
     def commit(self, drift: slow.DriftArm, n: int, rows: list[tuple[int, int, float]]) -> None:
         taken = int(np.searchsorted(self.at, n))
         drift.rows.extend(rows)
         drift.count += n
+        drift.since += taken
         drift.levels.extend(self.levels[:taken].tolist())
+        drift.blocks.extend(self.blocks[:taken].tolist())
         if len(self.limits) and taken > self.first:
             drift.reference = float(self.references[taken - self.first - 1])
             drift.limit = float(self.limits[taken - self.first - 1])
 
 
+def _mean(columns: Sequence[Array] | Array) -> Array:
+    """`robust.mean`, in its order of additions."""
+    total = np.zeros(len(columns[0]))
+    for column in columns:
+        total = total + (column - columns[0])
+    return columns[0] + total / len(columns)
+
+
 def _midmean(rows: Array) -> Array:
     ordered = np.sort(rows, axis=1)
     quarter = rows.shape[1] // 4
-    half = ordered[:, quarter : rows.shape[1] - quarter]
-    total = np.zeros(len(rows))
-    for column in half.T:  # in this order, whatever NumPy would do
-        total = total + (column - half[:, 0])
-    return half[:, 0] + total / half.shape[1]
+    return _mean(ordered[:, quarter : rows.shape[1] - quarter].T)
 
 
 def _references(older: Array) -> tuple[Array, Array]:
     """`drift.reference` for each row of levels."""
     recent = older[:, slow.KEPT - slow.RECENT : slow.KEPT - slow.NEWEST]
     lowest = np.sort(recent, axis=1)[:, : slow.LOWEST]
-    total = np.zeros(len(older))
-    for column in lowest.T:
-        total = total + (column - lowest[:, 0])
     differences = older[:, slow.LAG :] - older[:, : -slow.LAG]
-    return total / slow.LOWEST + lowest[:, 0], _mad(differences)
+    return _mean(lowest.T), _mad(differences)

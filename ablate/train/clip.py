@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ablate.config.imports import is_import_path, load_object
+from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import ClipConfig
 
 __all__ = ["CLIPS", "Clip", "NoClip", "build_clip", "gradient_norms"]
@@ -44,7 +44,8 @@ def build_clip(config: ClipConfig, names: list[str], betas: tuple[float, ...]) -
     cls = (
         load_object("clip.name", config.name) if is_import_path(config.name) else CLIPS[config.name]
     )
-    return cls(config, names, betas)
+    with users_own("clip.name", config.name):
+        return cls(config, names, betas)
 
 
 class NoClip:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.config.imports import is_import_path, load_object
+from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
 from ablate.train.lean import postpone_dynamo
@@ -88,10 +88,10 @@ def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimi
         offered = {
             k: getattr(config, k) for k in ("lr", "betas", "eps", "weight_decay", "momentum")
         }
-        accepted = inspect.signature(cls).parameters
-        return cls(
-            parameter_groups(model, config), **{k: v for k, v in offered.items() if k in accepted}
-        )
+        with users_own("optim.name", config.name):
+            accepted = inspect.signature(cls).parameters
+            given = {k: v for k, v in offered.items() if k in accepted}
+            return cls(parameter_groups(model, config), **given)
     return OPTIMISERS[config.name](model, config)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.config.imports import is_import_path, load_object
+from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import SpikesConfig
 from ablate.train.alarms import LowerRate, Rewind, Stop
 from ablate.train.outliers import ClipUpdate, SkipBatch, SkipStep
@@ -24,5 +24,7 @@ RESPONSES: dict[str, type[Observe]] = {
 def build_response(config: SpikesConfig, steps: int) -> Observe:
     """The response that `config` names, for a trial of `steps` steps."""
     if is_import_path(config.name):
-        return load_object("spikes.name", config.name)(config, steps)
+        kind = load_object("spikes.name", config.name)
+        with users_own("spikes.name", config.name):
+            return kind(config, steps)
     return RESPONSES[config.name](config, steps)

@@ -25,6 +25,7 @@ from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
 from ablate.train.loss import chunked_loss, language_loss
+from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
 from ablate.train.precision import Precision
@@ -121,14 +122,24 @@ class Run:
     def model_state(self) -> dict[str, Any]:
         return self.model.state_dict()
 
-    def train_state(self) -> dict[str, Any]:
-        parts = {part: getattr(self, part).state_dict() for part in STATEFUL}
+    def train_state(self, but: str = "") -> dict[str, Any]:
+        parts = {part: getattr(self, part).state_dict() for part in STATEFUL if part != but}
         return {**parts, "data_fingerprint": self.data.fingerprint}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Raises DataError where the text has changed since (another Python's stdlib, say)."""
+        """Raises DataError as `accept` does."""
         if checkpoint.model is None:
             return
+        self.accept(checkpoint)
+        self.model.load_state_dict(checkpoint.model)
+        self.optimiser.load_state_dict(checkpoint.train["optimiser"])
+
+    def accept(self, checkpoint: Checkpoint) -> None:
+        """All of a checkpoint but weights and optimiser.
+
+        Raises:
+            DataError: where the text has changed since (another Python's stdlib, say).
+        """
         before = checkpoint.train.get("data_fingerprint")
         if before != self.data.fingerprint:
             raise DataError(
@@ -136,8 +147,9 @@ class Run:
                 f"{str(before)[:8]}, now {self.data.fingerprint[:8]}). Give it back the files "
                 "that it began with, or start it afresh with force=true."
             )
-        self.model.load_state_dict(checkpoint.model)
         for part in STATEFUL:
+            if part == "optimiser":
+                continue
             state = checkpoint.train[part]
             getattr(self, part).load_state_dict(copied(state) if part == "response" else state)
 
@@ -169,6 +181,8 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    ranks = 1 if parallel is None else parallel.world_size
+    check_memory(config, sequence_length=length, device=device, ranks=ranks)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data.check(model_config.vocab_size, length)
 

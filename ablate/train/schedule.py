@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.imports import is_import_path, load_object
+from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import ScheduleConfig
 from ablate.config.typed import build, closest, require
 from ablate.errors import ConfigError
@@ -82,7 +82,8 @@ def build_schedule(
         reason = "must be one of " + ", ".join(SCHEDULES)
         raise ConfigError("schedule.name", config.name, reason, closest(config.name, SCHEDULES))
     budget = {"peak": peak, "steps": steps, "tokens_per_step": tokens_per_step}
-    return overridden(shape(config, horizon), config.override_decay, **budget)
+    with users_own("schedule.name", config.name):
+        return overridden(shape(config, horizon), config.override_decay, **budget)
 
 
 # ---- after warm-up: OLMo

@@ -66,6 +66,49 @@ def test_columns_can_be_named_and_a_wrong_name_lists_those_there_are(tmp_path, c
     assert "when, lr, what" in err
 
 
+def test_an_export_of_a_wandb_chart_names_its_run_before_the_metric(tmp_path, capsys):
+    header = [f"calm-river-5 - train/loss{end}" for end in ("", "__MIN", "__MAX")]
+    lines = [",".join(f'"{h}"' for h in ["Step", *header])]
+    lines += [f'"{10 + i}","{x!r}","{x!r}","{x!r}"' for i, x in enumerate(losses().tolist())]
+    path = tmp_path / "wandb_export.csv"
+    path.write_text("\n".join(lines) + "\n")
+    assert main(["spikes", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [(e["kind"], e["start"]) for e in json.loads(out)["events"]] == [("spike", 310)]
+    assert "loss = calm-river-5 - train/loss" in err
+
+
+GARBAGE = {
+    "bytes.csv": bytes(range(256)) * 40,
+    "zeros.csv": bytes(4096),
+    "header.csv": b"step,loss",
+    "one.csv": b"step\n1\n2\n",
+    "steps.csv": b"step,loss\nnan,1\ninf,2\n",
+    "huge.csv": b"step,loss\n1e300,1\n2e300,2\n",
+    "utf16.csv": "step,loss\n1,2\n".encode("utf-16"),
+    "html.csv": b"<!doctype html><html><body>404</body></html>",
+    "list.jsonl": b"[1, 2]\n[3]\n",
+    "nested.jsonl": b'{"step": {"a": 1}, "loss": [1]}\n',
+    "deep.jsonl": b"[" * 200_000,
+    "bytes.jsonl": bytes(range(256)) * 40,
+    "long.jsonl": b'{"step": 1, "loss": 1' + b"0" * 400 + b"}\\n",
+    "number.jsonl": b'{"step": 1' + b"0" * 5000 + b', "loss": 1}\n',
+    "text.tsv": "kein Verlust\nnirgends\n".encode("latin-1"),
+    "bytes.wandb": bytes(range(256)) * 40,
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_is_refused_in_one_paragraph(tmp_path, capsys, name):
+    path = tmp_path / name
+    path.write_bytes(GARBAGE[name])
+    assert main(["spikes", str(path), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert len(err) < 2000
+
+
 def test_mistakes_are_one_paragraph(tmp_path, capsys):
     (tmp_path / "empty.csv").write_text("step,loss\n")
     (tmp_path / "words.csv").write_text("step,loss\n1,two\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -12,38 +11,11 @@ import torch
 
 from ablate.config.schema import DataConfig, TrialConfig
 from ablate.data import IGNORED, open_data
-from ablate.errors import ConfigError, DivergedError
 from ablate.rundir import TrialDir
-from ablate.train import loop, run_trial
-from ablate.train import trial as trial_module
+from ablate.train import loop
 from ablate.train.batch import to_tensors
-from ablate.train.checkpoint import load_model_state
-from ablate.train.clip import gradient_norms
-from ablate.train.precision import Precision
-from ablate.train.record import Record
-from ablate.train.run import Run, assemble, seed_step
-
-CPU = torch.device("cpu")
-
-
-def run(trial: TrialDir, config: dict[str, Any], **arguments):
-    trial.create(config, config["train"]["steps"])
-    return run_trial(trial.acquire(), config, **arguments)
-
-
-def rows(trial: TrialDir) -> list[dict[str, Any]]:
-    return list(trial.stitched())
-
-
-def events(trial: TrialDir, kind: str) -> list[dict[str, Any]]:
-    return [e for e in trial.stitched("events.jsonl") if e["kind"] == kind]
-
-
-def weights(trial: TrialDir, step: int) -> dict[str, torch.Tensor]:
-    return load_model_state(trial.newest_attempt().checkpoint_path(step))
-
-
-# ---- what is written
+from ablate.train.run import Run, assemble
+from tests.train.ran import CPU, events, rows, run, weights
 
 
 def test_a_row_a_step_with_every_key(config, trial):
@@ -80,6 +52,7 @@ def test_the_summary_says_what_the_rows_say(config, trial):
     assert summary["train/loss"] == pytest.approx(np.mean([r["train/loss"] for r in record[-2:]]))
     assert (summary["steps"], summary["tokens"]) == (20, 20 * 4 * 32)
     assert summary["tokens_per_second"] * summary["seconds"] == pytest.approx(summary["tokens"])
+    assert 2**20 < summary["peak_memory"] < 2**36, "bytes of the process"
     assert summary["parameters"] == sum(w.numel() for w in weights(trial, 20).values())
     peaks = [v for r in record for k, v in r.items() if k.startswith("model/attention_logit_max/")]
     assert len(peaks) == 2 * 2
@@ -220,218 +193,3 @@ def test_measurements_cover_layers_weights_and_logits(config, trial):
     state = weights(trial, 12)
     total = math.sqrt(sum(float(w.double().square().sum()) for w in state.values()))
     assert rows(trial)[11]["model/weight_norm"] == pytest.approx(total, rel=1e-5)
-
-
-# ---- precision
-
-
-@pytest.mark.parametrize("name", ["bf16", "fp16", "pure_bf16"])
-def test_low_precision_is_really_used_on_a_cpu_and_learns(name, config, tmp_path):
-    losses = []
-    for precision in ("fp32", name):
-        one = TrialDir(tmp_path / precision)
-        run(one, config(precision={"name": precision}, train={"steps": 20}))
-        losses.append([r["train/loss"] for r in rows(one)])
-    assert losses[0] != losses[1]
-    assert losses[1] == pytest.approx(losses[0], rel=0.1)
-    expected = torch.bfloat16 if name == "pure_bf16" else torch.float32
-    assert {w.dtype for w in weights(one, 20).values()} == {expected}
-
-
-def poison_gradients(monkeypatch, steps: set[int] | None):
-    """Makes the gradients infinite at `steps` (None: always), the loss staying finite."""
-    seen = [0]
-
-    def norms(grads: list[torch.Tensor]) -> torch.Tensor:
-        seen[0] += 1
-        if steps is None or seen[0] in steps:
-            grads[0].fill_(math.inf)
-        return gradient_norms(grads)
-
-    monkeypatch.setattr(loop, "gradient_norms", norms)
-
-
-def test_fp16_overflow_is_a_skipped_step_at_half_the_scale(config, trial, monkeypatch):
-    original, calls = Precision.unscale, [0]
-
-    def overflow(self, optimiser):
-        calls[0] += 1
-        if calls[0] in (3, 4):
-            optimiser.param_groups[0]["params"][0].grad.fill_(math.inf)
-        original(self, optimiser)
-
-    monkeypatch.setattr(Precision, "unscale", overflow)
-    settings = config(
-        precision={"name": "fp16"}, train={"checkpoint_every": 1, "keep_checkpoints": -1}
-    )
-    assert run(trial, settings).status == "done"
-    assert [(e["step"], e["scale"]) for e in events(trial, "overflow")] == [(3, 65536), (4, 32768)]
-    record = rows(trial)
-    assert [r["step"] for r in record if r["train/update_norm"] == 0] == [3, 4]
-    assert math.isinf(record[2]["train/grad_norm"])
-    assert all(torch.equal(a, weights(trial, 2)[k]) for k, a in weights(trial, 4).items())
-
-
-def test_persistent_fp16_overflow_is_divergence(config, trial, monkeypatch):
-    original = Precision.unscale
-
-    def overflow(self, optimiser):
-        optimiser.param_groups[0]["params"][0].grad.fill_(math.inf)
-        original(self, optimiser)
-
-    monkeypatch.setattr(Precision, "unscale", overflow)
-    with pytest.raises(DivergedError) as caught:
-        run(trial, config(precision={"name": "fp16"}, train={"steps": 100}))
-    assert 20 < caught.value.step < 40
-
-
-# ---- divergence
-
-
-@pytest.mark.parametrize("what", ["loss", "gradient"])
-@pytest.mark.parametrize("name", ["fp32", "pure_bf16"])
-def test_divergence_names_the_step_and_applies_no_update(what, name, config, trial, monkeypatch):
-    kept: list[Run] = []
-
-    def keep(*arguments):
-        kept.append(assemble(*arguments))
-        return kept[0]
-
-    monkeypatch.setattr(trial_module, "assemble", keep)
-    if what == "gradient":
-        poison_gradients(monkeypatch, {5})
-    else:
-        loss, calls = loop.language_loss, [0]
-
-        def poisoned(*arguments):
-            calls[0] += 1
-            return loss(*arguments) * (math.nan if calls[0] == 5 else 1.0)
-
-        monkeypatch.setattr(loop, "language_loss", poisoned)
-
-    settings = config(
-        precision={"name": name}, train={"checkpoint_every": 1, "keep_checkpoints": -1}
-    )
-    with pytest.raises(DivergedError) as caught:
-        run(trial, settings)
-    assert caught.value.step == 5
-    record = rows(trial)
-    assert [r["step"] for r in record] == [1, 2, 3, 4, 5]
-    bad = record[4]["train/loss" if what == "loss" else "train/grad_norm"]
-    assert not math.isfinite(bad)
-    assert [e["step"] for e in events(trial, "diverged")] == [5]
-    saved = weights(trial, 4)
-    assert all(torch.equal(w, saved[k]) for k, w in kept[0].model.state_dict().items())
-
-
-def test_an_absurd_learning_rate_diverges_by_itself(config, trial):
-    with pytest.raises(DivergedError):
-        run(trial, config(optim={"lr": 1e30}, train={"steps": 50}, clip={"name": "none"}))
-
-
-def test_a_model_that_breaks_in_its_last_update_has_diverged_too(config, trial, monkeypatch):
-    monkeypatch.setattr(
-        loop, "validate", lambda run: {"val/loss": math.nan, "val/perplexity": math.nan}
-    )
-    with pytest.raises(DivergedError, match="validation loss nan"):
-        run(trial, config())
-    assert rows(trial)[-1]["step"] == 12
-
-
-# ---- the process around it
-
-
-def test_settings_of_the_process_are_put_back(config, trial):
-    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    seen = []
-    run(
-        trial,
-        config(train={"threads": 1, "steps": 2}),
-        on_row=lambda row: seen.append(
-            (torch.get_num_threads(), torch.get_deterministic_debug_mode())
-        ),
-    )
-    assert set(seen) == {(1, 1)}
-    assert (torch.get_num_threads(), torch.get_deterministic_debug_mode()) == before
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_pain_33_the_same_trial_twice_gives_the_same_bits(threads, config, tmp_path):
-    curves = []
-    for name in ("a", "b"):
-        one = TrialDir(tmp_path / name)
-        run(one, config(train={"threads": threads, "steps": 3}))
-        curves.append([(r["train/loss"], r["train/update_norm"]) for r in rows(one)])
-    assert curves[0] == curves[1]
-
-
-def test_without_a_compiler_compilation_is_off_and_says_so(config, trial, monkeypatch, caplog):
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    run(trial, config(train={"compile": True, "steps": 2}))
-    assert "train.compile=true is ignored" in caplog.text
-    assert events(trial, "start")[0]["compiled"] is False
-
-
-def test_what_the_loop_adds_to_a_step_by_itself_is_under_100_microseconds(config, trial):
-    """The row, the seed and the rate, in CPU time."""
-    trial.create({}, 1)
-    ready, record = assemble(TrialConfig.from_mapping(config()), CPU), Record(trial.acquire())
-    row = dict.fromkeys(["step", "tokens", "train/loss", "train/grad_norm", "lr", "a", "b"], 1 / 3)
-
-    def work() -> None:
-        seed_step(0, 1, CPU)
-        ready.set_rate(7)
-        record.row(row)
-
-    best = math.inf
-    for _ in range(5):
-        began = time.process_time()
-        for _ in range(200):
-            work()
-        best = min(best, (time.process_time() - began) / 200)
-    record.close()
-    assert best < 100e-6
-
-
-def test_dropout_is_seeded_by_seed_and_step():
-    draws = []
-    for seed, step in [(0, 1), (0, 2), (1, 1), (0, 1)]:
-        seed_step(seed, step, CPU)
-        draws.append(torch.rand(3).tolist())
-    assert draws[0] == draws[3]
-    assert len({tuple(d) for d in draws}) == 3
-
-
-@pytest.mark.parametrize(
-    ("sections", "field"),
-    [
-        ({"train": {"device": "cuda:99"}}, "train.device"),
-        ({"train": {"sequence_length": 64}}, "train.sequence_length"),
-        ({"schedule": {"name": "cosin"}}, "schedule.name"),
-        ({"optim": {"name": "nowhere:Adam"}}, "optim.name"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_before_the_first_step(sections, field, config, trial):
-    with pytest.raises(ConfigError) as caught:
-        run(trial, config(**sections))
-    assert caught.value.field == field
-    assert rows(trial) == []
-
-
-def test_document_masking_reaches_the_model(config, tmp_path):
-    losses = []
-    for on in (False, True):
-        one = TrialDir(tmp_path / str(on))
-        run(one, config(data={"document_masking": on}, train={"steps": 30}))
-        losses.append([r["train/loss"] for r in rows(one)])
-    assert losses[0] != losses[1]
-
-
-def test_activation_checkpointing_leaves_the_curve_alone(config, tmp_path):
-    """Dropout included: the recomputed forward pass draws the same numbers."""
-    curves = []
-    for strategy in (None, "whole_layer"):
-        one = TrialDir(tmp_path / str(strategy))
-        run(one, config(train={"activation_checkpointing": strategy, "steps": 4}))
-        curves.append([r["train/loss"] for r in rows(one)])
-    assert curves[0] == pytest.approx(curves[1], rel=1e-6)
