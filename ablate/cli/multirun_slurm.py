@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.cli.multirun_launchers import Asked, command
 from ablate.config.schema import ClusterConfig
 from ablate.launch.retrying import RETRIED, reopen
+from ablate.launch.slurm.holds import Holds
 from ablate.launch.slurm.states import IN_QUEUE, UNFINISHED
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
@@ -66,10 +67,13 @@ def wait(study: StudyDir, asked: Sequence[Asked]) -> None:
     for a in asked:
         if a.trial is not None:
             by_id.setdefault(a.trial.id, []).append(a)
-    scheduler, board, patience = scheduler_of(study), Board(study), Patience()
+    scheduler, board, patience, holds = scheduler_of(study), Board(study), Patience(), Holds()
     try:
         while True:
             views = [v for v in study_view(study, scheduler) if v.id in by_id]
+            if scheduler is not None:
+                jobs = {v.job_id for v in views if v.job_id and v.status not in ENDED}
+                holds.release(scheduler.jobs(jobs).values())
             board.show(views)
             answers = scheduler is not None and scheduler.answered()
             waiting = False

@@ -63,9 +63,10 @@ def bury(trial: TrialDir, now: Attempt, cluster: ClusterConfig) -> None:
         outcome, reason, blame = cause_of_death(attempt)
         log.warning("attempt %s: %s (%s)", attempt.number, reason, outcome)
         conclude(attempt, outcome, reason)
-        node = attempt.record().get("node")
-        if blame and node:
-            incidents.note_death(trial.study_path, node, trial.id, attempt.number)
+        record = attempt.record()
+        if blame and (node := record.get("node")):
+            job = str(record.get("job_id"))
+            incidents.note_death(trial.study_path, node, job, trial.id, attempt.number)
             leave_out_ill_nodes(StudyDir(trial.study_path), cluster)
 
 

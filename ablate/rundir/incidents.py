@@ -1,7 +1,7 @@
 """What went wrong in a study, as marks that any process may set and count without a lock.
 
 failures/<signature>/<trial>.json   a trial failed in this way
-nodes/<node>/<trial>-<attempt>      an attempt died with this node
+nodes/<node>/<job>.<trial>-<n>      attempt n of a trial died with this node
 held.json                           the rest is held back, and why
 """
 
@@ -42,22 +42,23 @@ def failures_like(study: Path, signature: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda f: f["time"])
 
 
-def note_death(study: Path, node: str, trial: str, attempt: int) -> None:
+def note_death(study: Path, node: str, job: str, trial: str, attempt: int) -> None:
     """Notes that an attempt died with its node."""
     folder = study / names.NODES / _file_name(node)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{trial}-{attempt}").touch()
+    (folder / f"{_file_name(job)}.{trial}-{attempt}").touch()
 
 
 def bad_nodes(study: Path, deaths: int) -> list[str]:
-    """Nodes on which at least so many different trials died; none where `deaths` is 0."""
+    """Nodes on which at least so many jobs died (a packed one counts once, whatever it ran, and
+    so does one that died there again); none where `deaths` is 0.
+    """
     if not deaths:
         return []
     found = []
     for folder in (study / names.NODES).glob("*"):
         marks = [p.name for p in folder.iterdir() if not p.name.startswith(".")]
-        trials = {name.rpartition("-")[0] for name in marks}
-        if len(trials) >= deaths:
+        if len({name.partition(".")[0] for name in marks}) >= deaths:
             found.append(folder.name)
     return sorted(found)
 

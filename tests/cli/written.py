@@ -72,3 +72,16 @@ def end(trial: TrialDir, status: str = "done", step: int = STEPS, **more: Any) -
 def checkpoint(attempt: Any, step: int, size: int = 1000) -> Path:
     (attempt.begin_checkpoint(step) / "train.pt").write_bytes(b"x" * size)
     return attempt.commit_checkpoint(step)
+
+
+def mixed(path: Path, arms: int = 3, seeds: int = 3) -> StudyDir:
+    """One of each status, and one whose process is gone."""
+    study = make_study(path, arms, seeds)
+    trials = study.trials()
+    end(trials[0])
+    end(trials[1], "failed", 7, outcome="code", reason="ZeroDivisionError: division by zero")
+    end(trials[2], "diverged", 9, reason="loss nan")
+    start(trials[3], 20)
+    start(trials[4], 30, age=5.0)
+    start(trials[5], 30, age=500.0)
+    return study

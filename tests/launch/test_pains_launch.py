@@ -76,7 +76,6 @@ def test_pain_14_of_twenty_that_start_in_the_same_instant_one_runs_the_trial(
     assert [a.number for a in trial.attempts()] == [1]
 
 
-@pytest.mark.slow
 def test_pain_14_twenty_launches_at_once_run_nothing_twice(tmp_path: Path) -> None:
     trials = [make_trial(tmp_path, f"arm{i}", steps=20, pause=0.01) for i in range(20)]
     study = make_study(tmp_path, trials)

@@ -33,12 +33,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
 from chaos_faults import Faults
 from chaos_verdict import Verdict, judge
-from slurm_box import Box, why_not
+from slurm_box import Box, started, why_not
 from user_code import write_texts
 
 from ablate.rundir import ENDED, StudyDir
 
 LEASE_SECONDS = 15.0
+LONGEST = 1200.0
+"""Seconds that the end is waited for, after the last fault."""
 STEPS = 40
 SEEDS_OF_ARM = 20
 ARMS = ("rope", "post", "alibi", "rms", "swiglu", "qk", "undropped", "relu", "narrow")
@@ -160,8 +162,7 @@ class Chaos:
     def run(self) -> Verdict:
         self.write_folder()
         rng = random.Random(self.seed)
-        box = Box(slurmd_timeout=10, cpus=1, nodes=4)
-        box.up()
+        box = started(slurmd_timeout=10, cpus=1, nodes=4)
         before = os.environ.get("SLURM_CONF")
         os.environ["SLURM_CONF"] = box.environment["SLURM_CONF"]
         clients: list[subprocess.Popen[bytes]] = []
@@ -203,8 +204,9 @@ class Chaos:
 
     def wait_for_end(self, box: Box, what: str, ended: Sequence[str] = ENDED) -> None:
         """Until all have ended; gives up where nobody runs anything any more."""
-        idle, told = None, 0.0
-        while True:
+        idle, told, began = None, 0.0, time.monotonic()
+        while time.monotonic() - began < LONGEST:
+            box.administer()
             statuses = [t.live_state().status for t in self.study.trials()]
             if all(s in ended for s in statuses):
                 return
@@ -218,6 +220,7 @@ class Chaos:
                 counts = {s: statuses.count(s) for s in sorted(set(statuses))}
                 self.say(f"{counts}, {len(active)} jobs in the queue")
             time.sleep(2.0)
+        self.say(f"{what} did not end")
 
 
 @contextlib.contextmanager

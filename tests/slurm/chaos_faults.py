@@ -39,6 +39,7 @@ class Faults:
     """Nodes and daemons that are down."""
     at: list[float] = field(default_factory=list)
     """Share of all steps that was done at each fault."""
+    looked: float = 0.0
 
     def plan(self) -> list[str]:
         """At least one of each kind; in proportion to the trials."""
@@ -240,6 +241,9 @@ class Faults:
                 self.say(f"    {entry[1]} is back")
             if time.monotonic() >= until:
                 return
+            if time.monotonic() - self.looked > 10.0:
+                self.looked = time.monotonic()
+                self.box.administer()
             time.sleep(0.2)
 
     def _until(self, condition: Callable[[], Any], seconds: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "cli"), str(HERE.parent / "launch")]
 
-from slurm_box import Box, in_use, must_run, why_not  # noqa: E402 (found by the line above)
+from slurm_box import Box, in_use, must_run, started, why_not  # noqa: E402 (found by the line above)
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def boxes() -> Iterator[Callable[..., Box]]:
         key = tuple(sorted((k, str(v)) for k, v in knobs.items()))
         if key not in running:
             try:
-                running[key] = Box(**knobs).up()
+                running[key] = started(**knobs)
             except RuntimeError as error:
                 if must_run():
                     raise
@@ -40,8 +40,8 @@ def boxes() -> Iterator[Callable[..., Box]]:
     try:
         yield box
     finally:
-        for started in running.values():
-            started.down()
+        for one in running.values():
+            one.down()
 
 
 @pytest.fixture

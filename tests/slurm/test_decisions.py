@@ -19,9 +19,10 @@ from ablate.errors import ConfigError
 from ablate.launch import admission
 from ablate.launch.ranks import Rank, rank_of
 from ablate.launch.slurm.ending import Facts, judge
+from ablate.launch.slurm.holds import Holds
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.slurm.request import describe
-from ablate.launch.slurm.scheduler import Scheduler
+from ablate.launch.slurm.scheduler import JobInfo, Scheduler
 from ablate.rundir import StudyDir, TrialDir, incidents
 
 NOW = 1_000_000.0
@@ -235,12 +236,26 @@ def test_only_deaths_without_progress_use_up_the_budget(
     assert "3 times without progress" in end["reason"]
 
 
-def test_a_node_on_which_several_trials_died_is_known(tmp_path: Path) -> None:
+def test_a_node_on_which_several_jobs_died_is_known(tmp_path: Path) -> None:
     study = StudyDir(tmp_path)
-    for trial in ("a", "b", "b", "c"):
-        incidents.note_death(study.path, "n3", trial, 1)
-    incidents.note_death(study.path, "n1", "a", 2)
+    for job in ("7_0", "7_1", "7_1", "7_2"):
+        incidents.note_death(study.path, "n3", job, "a", 1)
+    for trial in ("a", "b", "c"):  # that shared one allocation
+        incidents.note_death(study.path, "n1", "7_0", trial, 2)
     assert incidents.bad_nodes(study.path, 3) == ["n3"]
     assert incidents.bad_nodes(study.path, 0) == []
     assert incidents.exclude_node(study.path, "n3")
     assert not incidents.exclude_node(study.path, "n3")
+
+
+def test_a_job_whose_start_failed_is_released_once_and_no_other(commands: Path) -> None:
+    command(commands, "scontrol", f'echo "$@" >> {commands}/words')
+    known = {
+        "7_0": JobInfo(job_id="7_0", state="PENDING", reason="launch failed requeued held"),
+        "7_1": JobInfo(job_id="7_1", state="PENDING", reason="JobHeldUser"),
+        "7_2": JobInfo(job_id="7_2", state="PENDING", reason="Resources"),
+    }
+    holds = Holds()
+    assert holds.release(known.values()) == ["7_0"]
+    assert holds.release(known.values()) == []
+    assert (commands / "words").read_text() == "release 7_0\n"

@@ -96,7 +96,6 @@ def test_pain_02_a_failed_trial_is_a_failure_here_and_in_slurm(
     box.until(lambda: box.history(job) and box.history(job)[-1][0] == "FAILED", 30, "for sacct")
 
 
-@pytest.mark.slow
 def test_pain_14_two_clients_in_the_same_second_submit_and_run_every_trial_once(
     box: Box, tmp_path: Path, words: list[str]
 ) -> None:

@@ -255,7 +255,6 @@ def test_pain_21_only_what_the_infrastructure_broke_is_tried_again(
     assert attempts["cursed"] <= 3
 
 
-@pytest.mark.slow
 def test_pain_22_a_plain_cluster_and_no_site_file(bare: Box, tmp_path: Path) -> None:
     """No account, no QOS, no constraint, no setup lines, no accounting."""
     study = make_study(tmp_path / "s", {"a": {}})

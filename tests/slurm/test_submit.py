@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,39 @@ def test_an_array_runs_every_trial_and_says_completed(box: Box, tmp_path: Path) 
         box.until(lambda job=job: box.history(job) == [("COMPLETED", "0:0")], 20)
     box.until(lambda: not box.active(), 60)
     assert launch(study) == []
+
+
+def test_launches_from_several_shells_in_the_same_second_submit_every_trial_once(
+    box: Box, tmp_path: Path
+) -> None:
+    study = make_study(tmp_path / "s", {f"arm{i}": {} for i in range(4)})
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom fake_node import launch\n"
+        "from ablate.rundir import StudyDir\nsys.stdin.read()\n"
+        "print(len(launch(StudyDir(Path(sys.argv[1])), heal=False)))\n"
+    )
+    shells = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(study.path)],
+            env=box.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    time.sleep(1.0)
+    said = []
+    for shell in shells:
+        assert shell.stdin is not None
+        shell.stdin.close()  # now
+    for shell in shells:
+        assert shell.stdout is not None
+        said.append(int(shell.stdout.read()))
+        assert shell.wait(60) == 0
+    assert sorted(said) == [0, 0, 0, 1]
+    box.until(lambda: all_done(study), 60)
+    assert [len(t.attempts()) for t in study.trials()] == [1] * 4
 
 
 def test_an_old_pickle_is_never_taken_for_a_result(box: Box, tmp_path: Path) -> None:

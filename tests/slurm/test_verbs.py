@@ -132,6 +132,18 @@ def test_a_budget_that_is_used_up_saves_what_runs_and_holds_the_rest(
     assert launch(study, heal=False) != []
 
 
+def test_a_retry_in_the_second_of_the_failure_is_submitted(box: Box, tmp_path: Path) -> None:
+    """The job that failed is still ending, and must not be taken for one that runs the trial."""
+    study = make_study(tmp_path / "s", {"a": {"fail_at": 3}})
+    (trial,) = study.trials()
+    launch(study, heal=False)
+    box.until(lambda: trial.state().status == "failed", 60)
+    reopen(trial)
+    assert launch(study, heal=False) != []
+    box.until(lambda: all_done(study), 60)
+    assert len(trial.attempts()) == 2
+
+
 @pytest.mark.slow
 def test_retry_submits_again_what_failed(box: Box, tmp_path: Path) -> None:
     """With real training, and an arm that fails as long as a folder is not there."""

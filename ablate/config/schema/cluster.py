@@ -72,7 +72,7 @@ class ClusterConfig:
     max_retries: int = 3
     """Attempts without progress that the infrastructure may cost a trial."""
     bad_node_after: int = 3
-    """A node on which so many trials died is asked for no more; 0: never."""
+    """A node on which so many jobs died is asked for no more; 0: never."""
     canary: int = 3
     """So many equal failures before anything is done hold the rest back; 0: never."""
     max_queued: int | None = None

@@ -56,7 +56,7 @@ def main(folder: str, code: int) -> int:
             outcome, reason, blame = "code", "its process ended by itself", False
         state = conclude(attempt, outcome, f"{reason}, exit code {code}")
         if blame:
-            incidents.note_death(study.path, job.node, id, attempt.number)
+            incidents.note_death(study.path, job.node, job.job_id, id, attempt.number)
         if outcome in ("oom", "code"):
             state = state.replace(status="failed")
         trial.write_state(state.replace(attempt=attempt.number))

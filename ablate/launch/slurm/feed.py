@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 from ablate.config.schema import ClusterConfig
 from ablate.launch import budget
 from ablate.launch.notify import tell_if_over
+from ablate.launch.slurm.holds import Holds
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.slurm.scheduler import Scheduler
-from ablate.rundir import ENDED, StudyDir, TrialDir, incidents
+from ablate.rundir import ENDED, LEASE_SECONDS, StudyDir, TrialDir, incidents
 
 __all__ = ["Feed"]
 
 log = logging.getLogger("ablate")
+
+LOOK_SECONDS = 2.0
 
 
 @dataclass(kw_only=True)
@@ -39,9 +43,24 @@ class Feed:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         study, job = StudyDir(Path(self.study)), this_job()
         try:
+            self._wait_for_leases(study)
             return self._feed(study)
         finally:
             tell_if_over(study, ours=job and job.job_id)
+
+    def _wait_for_leases(self, study: StudyDir) -> None:
+        """Of a node that has just died: SLURM is done with its jobs, and their trials still count
+        as running. One that really runs (only its slurmd died) is left alone afterwards.
+        """
+        jobs = study.jobs_of_trials()
+        known = Scheduler().jobs(set(jobs.values()))
+        over = [study.trial(id) for id in self.clusters
+                if not ((job := known.get(jobs.get(id, ""))) and job.active)]  # fmt: skip
+        deadline = time.monotonic() + LEASE_SECONDS + 10
+        while any(t.live_state().status == "running" for t in over):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_SECONDS)
 
     def _feed(self, study: StudyDir) -> str:
         from ablate.launch.slurm.arrays import submit_more
@@ -78,6 +97,7 @@ class Feed:
         """What has neither ended nor been taken out of the queue by hand."""
         jobs = study.jobs_of_trials()
         known = scheduler.jobs(set(jobs.values()))
+        Holds().release(known.values())
         found = []
         for id in self.clusters:
             trial = study.trial(id)

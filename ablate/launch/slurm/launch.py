@@ -55,8 +55,10 @@ def launch_plan(
         say(f"{n} trials failed in the same way and held the rest back: {held['reason']}")
         say("This launch runs them with the code as it is now.")
     say(request.text() if request.classes else "Nothing is missing.")
-    if dry_run or not request.classes:
+    if dry_run:
         return []
+    if not request.classes:  # but a job may wait for somebody to release it
+        return submit(study, trials, common, command=command, clusters=clusters, again=again)
     check_data_of_all(arm.config for arm in plan.arms)  # a node may have no network
     remember_plan(freeze(plan, command), plan, command)
     if held is not None:

@@ -9,6 +9,7 @@ from ablate.config.schema import ClusterConfig
 from ablate.errors import StudyError
 from ablate.launch.pool import RUNNER
 from ablate.launch.slurm.arrays import submit_more
+from ablate.launch.slurm.holds import Holds
 from ablate.launch.slurm.limits import read_limits
 from ablate.launch.slurm.request import Request, check_slurm
 from ablate.launch.slurm.request import describe as describe_classes
@@ -54,12 +55,25 @@ def describe(
     active = queued_trials(study, scheduler or Scheduler())
     for trial in trials:
         state = trial.live_state()
-        if trial.id in active or state.status == "running":
+        waits = trial.id in active and not _is_done_with(active[trial.id], trial)
+        if waits or state.status == "running":
             queued.append(trial.id)
         elif state.status not in ENDED or state.status in again:
             missing.append(trial.id)
     own = {id: (clusters or {}).get(id, cluster) for id in [*missing, *queued]}
     return describe_classes(own, limits.array, limits.free, queued)
+
+
+def _is_done_with(job: str, trial: TrialDir) -> bool:
+    """Whether a job that SLURM still has brought the trial to its end: a retry at once after a
+    failure finds it ending, or with other trials of its pack.
+    """
+    newest = trial.newest_attempt()
+    own = newest.own_state() if newest is not None else None
+    if newest is None or own is None:
+        return False
+    over = own.status in ENDED or own.outcome in ("oom", "code")  # concluded for a dead process
+    return over and newest.record().get("job_id") == job
 
 
 def queued_trials(study: StudyDir, scheduler: Scheduler) -> dict[str, str]:
@@ -112,10 +126,12 @@ def submit(
     Returns:
         What was submitted; empty where nothing is missing.
     """
+    scheduler = scheduler or Scheduler()
     with study.lock(name=".submit.lock", stale=180.0):
         request = describe(
             study, trials, cluster, clusters=clusters, again=again, scheduler=scheduler
         )
+        Holds().release(scheduler.jobs(set(study.jobs_of_trials().values())).values())
         if not request.classes:
             return []
         incidents.unhold(study.path)

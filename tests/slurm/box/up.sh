@@ -43,7 +43,7 @@ if [ "$ACCT" != none ]; then
 FRESH=0
 if [ ! -d "$BASE/db/mysql" ]; then FRESH=1
   mariadb-install-db --no-defaults --user=root --datadir="$BASE/db" --skip-test-db \
-    --auth-root-authentication-method=normal >"$BASE/log/dbinit.out" 2>&1 || die "mariadb-install-db failed"
+    --auth-root-authentication-method=normal >"$BASE/log/dbinit.out" 2>&1 || die "mariadb-install-db failed: $(tail -n 5 "$BASE/log/dbinit.out")"
 fi
 start mariadbd mariadbd --no-defaults --user=root --datadir="$BASE/db" --socket="$BASE/db.sock" \
   --pid-file="$BASE/db.pid" --bind-address=127.0.0.1 --port=$((PORT+3)) \
