@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-__all__ = ["Thinner", "bands", "sparkline"]
+__all__ = ["Thinner", "bands", "by_arm", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _COLUMNS = ["arm", "step", "tokens", "mean", "low", "high", "seeds", "difference"]
@@ -36,6 +36,20 @@ def bands(
         points: buckets at most.
     """
     return Thinner(curves, ids=ids, baseline=baseline, points=points)(metric)
+
+
+def by_arm(curve: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
+    """Columns of `bands`, one set of arrays an arm: for hundreds of arms quicker than frames."""
+    if not len(curve):
+        return {}
+    arm = curve["arm"].to_numpy(dtype=object)
+    start = np.flatnonzero(np.concatenate([[True], arm[1:] != arm[:-1]]))
+    columns = {c: curve[c].to_numpy() for c in curve.columns if c != "arm"}
+    ends = [*start[1:].tolist(), len(arm)]
+    return {
+        str(arm[a]): {name: values[a:b] for name, values in columns.items()}
+        for a, b in zip(start.tolist(), ends, strict=True)
+    }
 
 
 class _Runs(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.display import si
+from ablate.analysis.display import fixed, si
 
 __all__ = ["TEXT", "cells"]
 
@@ -47,13 +47,13 @@ def _cell(value: Any, form: str, digits: int) -> str:
     if form == "p":
         return "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
     return {
-        "d": lambda: f"{value:.0f}",
-        "i": lambda: f"{value:,.0f}",
-        "m": lambda: f"{value:.{digits}f}",
-        "+m": lambda: f"{value:+.{digits}f}",
+        "d": lambda: fixed(value, 0),
+        "i": lambda: f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}",
+        "m": lambda: fixed(value, digits),
+        "+m": lambda: fixed(value, digits, sign=True),
         "g": lambda: f"{value:.3g}",
-        "%": lambda: f"{100 * value:.0f} %",
-        "+%": lambda: f"{100 * value:+.0f} %",
-        "x": lambda: f"{value:.2f}×",
+        "%": lambda: f"{fixed(100 * value, 0)} %",
+        "+%": lambda: f"{fixed(100 * value, 0, sign=True)} %",
+        "x": lambda: f"{fixed(value, 2)}×",
         "si": lambda: si(value),
     }[form]()

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ablate.analysis.judgement import Judgement
 
-__all__ = ["count", "decimals", "display", "explain", "headline", "si"]
+__all__ = ["count", "decimals", "display", "explain", "fixed", "headline", "si"]
 
 _CORRECTION = {
     "dunnett": "Dunnett",
@@ -104,22 +104,30 @@ def si(value: object) -> str:
     """1.2M, 3.4e9 as 3.4G; empty where there is nothing."""
     if not isinstance(value, int | float) or not np.isfinite(value):
         return ""
+    if abs(value) >= 1e21:
+        return f"{value:.3g}"
     for factor, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:.3g}{unit}"
     return f"{value:.3g}"
 
 
+def fixed(value: float, d: int, *, sign: bool = False) -> str:
+    """So many decimals; a power of ten where that would be a hundred digits."""
+    form = f".{d}f" if abs(value) < 1e9 else ".4g"
+    return f"{value:{'+' if sign else ''}{form}}"
+
+
 def _number(value: float, d: int, *, sign: bool = False) -> str:
     if not np.isfinite(value):
         return ""
-    return f"{value:+.{d}f}" if sign else f"{value:.{d}f}"
+    return fixed(value, d, sign=sign)
 
 
 def _interval(low: float, high: float, d: int) -> str:
     if not (np.isfinite(low) and np.isfinite(high)):
         return ""
-    return f"[{low:+.{d}f}, {high:+.{d}f}]"
+    return f"[{fixed(low, d, sign=True)}, {fixed(high, d, sign=True)}]"
 
 
 def _p(p: float) -> str:

@@ -95,6 +95,9 @@ def fit(arm: Sequence[str], seed: Sequence[int], value: Sequence[float]) -> Fit:
             blocked=blocked,
         )
     # Centring keeps rounding small beside differences in the fifth digit; contrasts do not notice.
+    # Scaled, because the squares of a loss of 1e200 are infinite, and no noise.
+    scale = float(np.abs(y).max()) or 1.0
+    y = y / scale
     y = y - y.mean()
     # No column is redundant; by the normal equations a thousand trials take no time.
     normalized = pinvh(x.T @ x)
@@ -107,11 +110,11 @@ def fit(arm: Sequence[str], seed: Sequence[int], value: Sequence[float]) -> Fit:
     k = len(arms)
     return Fit(
         arms=arms.tolist(),
-        effects=params[:k],
+        effects=params[:k] * scale,
         covariance=normalized[:k, :k],
         component=component,
         df=df,
-        sigma=float(np.sqrt(rss / df)) if df > 0 else float("nan"),
+        sigma=scale * float(np.sqrt(rss / df)) if df > 0 else float("nan"),
         blocked=blocked,
     )
 

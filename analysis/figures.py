@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.bands import bands
+from ablate.analysis.bands import bands, by_arm
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.material import Material
 from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, arm_colours, arm_dashes, translucent
@@ -50,14 +50,14 @@ def curve_figure(
     """Mean over seeds of each arm, with the range as a band (traces whose `meta` is "band"), and
     the spikes on the range's upper end (`meta` "spike").
     """
-    by_arm = dict(list(curve.groupby("arm", sort=False)))
-    arms = [a for a in j.table["arm"] if a in by_arm]
+    own = by_arm(curve)
+    arms = [a for a in j.table["arm"] if a in own]
     colours, dashes = arm_colours(arms, j.baseline), arm_dashes(arms, j.baseline)
     data = [
         {
             "type": "scatter",
             "x": [*rows["step"].tolist(), *rows["step"].tolist()[::-1]],
-            "y": _short([*rows["high"], *rows["low"].tolist()[::-1]]),
+            "y": _short(np.concatenate([rows["high"], rows["low"][::-1]])),
             "fill": "toself",
             "fillcolor": translucent(colours[arm], 0.16),
             "line": {"width": 0},
@@ -67,7 +67,7 @@ def curve_figure(
             "showlegend": False,
             "meta": "band",
         }
-        for arm, rows in ((a, by_arm[a]) for a in arms)
+        for arm, rows in ((a, own[a]) for a in arms)
         if len(arms) <= _BANDS_UP_TO
     ]
     data += [
@@ -75,7 +75,7 @@ def curve_figure(
             "type": "scatter",
             "x": rows["step"].tolist(),
             "y": _short(rows["mean"]),
-            "mode": "lines" if len(rows) > 1 else "markers",
+            "mode": "lines" if len(rows["step"]) > 1 else "markers",
             "line": {"color": colours[arm], "width": 2, "dash": dashes[arm]},
             "name": arm,
             "legendgroup": arm,
@@ -83,11 +83,11 @@ def curve_figure(
             "customdata": [d if d == d else None for d in _short(rows["difference"])],
             "hovertemplate": "%{y:.4f}",
         }
-        for arm, rows in ((a, by_arm[a]) for a in arms)
+        for arm, rows in ((a, own[a]) for a in arms)
     ]
     data += _diverged(j, metric, colours)
     if marks is not None and metric.startswith("train/"):
-        data += _spikes(by_arm, marks, colours)
+        data += _spikes(own, marks, colours)
     layout = {
         "height": 440,
         "margin": {"l": 10, "r": 10, "t": 10, "b": 45},
@@ -105,29 +105,34 @@ def curve_figure(
 
 
 def _spikes(
-    by_arm: dict[str, pd.DataFrame], marks: pd.DataFrame, colours: dict[str, str]
+    curves: dict[str, dict[str, np.ndarray]], marks: pd.DataFrame, colours: dict[str, str]
 ) -> list[dict[str, Any]]:
     """A mark a spike, at the highest value of its bucket."""
     traces = []
-    for arm, own in marks.groupby("arm", sort=False):
-        rows = by_arm.get(str(arm))
+    grouped: dict[str, list[dict[str, Any]]] = {}
+    for mark in marks.to_dict("records"):
+        grouped.setdefault(mark["arm"], []).append(mark)
+    for arm, own in grouped.items():
+        rows = curves.get(arm)
         if rows is None:
             continue
-        at = np.minimum(np.searchsorted(rows["step"], own["step"]), len(rows) - 1)
+        steps = [r["step"] for r in own]
+        at = np.minimum(np.searchsorted(rows["step"], steps), len(rows["step"]) - 1)
         text = [
-            f"{r.kind}, {r.height:.2g} nats{f', by {r.cause}' if r.cause else ''}, {r.id}"
-            for r in own.itertuples()
+            f"{r['kind']}, {r['height']:.2g} nats{', by ' + r['cause'] if r['cause'] else ''}, "
+            f"{r['id']}"
+            for r in own
         ]
         traces.append(
             {
                 "type": "scatter",
-                "x": own["step"].tolist(),
-                "y": _short(rows["high"].to_numpy()[at]),
+                "x": steps,
+                "y": _short(rows["high"][at]),
                 "mode": "markers",
                 "marker": {
                     "symbol": "triangle-down",
                     "size": 9,
-                    "color": colours[str(arm)],
+                    "color": colours[arm],
                     "line": {"width": 1, "color": "#8a8f98"},
                 },
                 "name": f"{arm}: spikes",
@@ -181,4 +186,11 @@ def _diverged(
 
 def _short(values: Iterable[float]) -> list[float]:
     """Six digits: a plot shows no more, and the page stays small."""
-    return [float(f"{v:.6g}") for v in values]
+    x = np.asarray(values if isinstance(values, np.ndarray | pd.Series) else list(values), float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = 5 - np.floor(np.log10(np.abs(x)))
+        # By whole numbers over a power of ten, which is the shortest way to write the result.
+        up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
+        rounded = np.round(x * up / down) * down / up
+    ordinary = np.isfinite(rounded) & (np.abs(places) <= 20)
+    return np.where(ordinary, rounded, x).tolist()

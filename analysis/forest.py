@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.display import decimals
+from ablate.analysis.display import decimals, fixed
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, translucent
 
@@ -23,12 +23,15 @@ def seed_differences(j: Judgement) -> pd.DataFrame:
         return pd.DataFrame(columns=["arm", "seed", "difference"])
     counted = trials[trials["id"].isin(j.finished)]
     cell = counted.groupby(["arm", "seed"])[metric].mean()
+    final: dict[str, dict[int, float]] = {}
+    for (arm, seed), value in cell.items():
+        final.setdefault(str(arm), {})[int(seed)] = float(value)
     compared = j.table.loc[j.table["verdict"] != "baseline", ["arm", "reference"]]
     rows = []
     for arm, reference in compared.to_numpy():
-        if arm in cell and reference in cell:
-            difference = (cell[arm] - cell[reference]).dropna()
-            rows += [(arm, int(s), float(d)) for s, d in difference.items() if np.isfinite(d)]
+        other = final.get(reference, {})
+        differences = ((s, v - other[s]) for s, v in final.get(arm, {}).items() if s in other)
+        rows += [(arm, s, d) for s, d in differences if np.isfinite(d)]
     return pd.DataFrame(rows, columns=["arm", "seed", "difference"])
 
 
@@ -90,7 +93,8 @@ def _forest_row(
     marks: list[dict[str, Any]] = []
     interval = ""
     if np.isfinite(row["low"]):
-        interval = f"<br>{percent:g} % [{row['low']:+.{digits}f}, {row['high']:+.{digits}f}]"
+        ends = [fixed(row[k], digits, sign=True) for k in ("low", "high")]
+        interval = f"<br>{percent:g} % [{ends[0]}, {ends[1]}]"
         marks += [
             {
                 "type": "scatter",

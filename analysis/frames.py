@@ -5,6 +5,7 @@ The schema is documented in docs/analysis.md. Reading imports neither torch nor 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from ablate.analysis.cached import LEAST_ROWS, Cache, cache_of
 from ablate.analysis.reading import KEYS, flatten, read_config, read_curve, read_events, trial_row
 from ablate.errors import StudyError
 from ablate.rundir import ENDED, StudyDir
+from ablate.spikes.order import with_batches
 
 __all__ = ["KEYS", "Frames", "flatten", "load"]
 
@@ -85,6 +87,7 @@ def load(
     *,
     curves: bool = True,
     columns: Iterable[str] | None = None,
+    batches: bool = False,
 ) -> Frames:
     """Reads one or several studies.
 
@@ -93,6 +96,7 @@ def load(
         curves: whether to read the curves and events at all.
         columns: the metrics of the curves that are read (`step` always is); None: all that were
             recorded.
+        batches: also what was in the batches of the events: opens each trial's data.
 
     Raises:
         StudyError: where a folder is not a study or a file is damaged.
@@ -115,12 +119,14 @@ def load(
         {k: row[k] for k in KEYS} | event
         for s in studies
         for row, events in zip(s.rows, s.events, strict=True)
-        for event in (events if curves else ())
+        for event in (with_batches(events) if curves else ())
     ]
+    if batches:
+        happened = _with_documents(happened, {Path(p).name: StudyDir(Path(p)) for p in paths})
     return Frames(
         trials=_frame(trials, _TRIAL_COLUMNS),
         curves=_join(studies),
-        events=_frame(happened, [*KEYS, "step", "kind"]),
+        events=_frame(happened, [*KEYS, "step", "kind", "batch"]),
         configs={
             (name, row["id"]): config
             for name, s in read.items()
@@ -226,6 +232,29 @@ def _numpy(table: pa.Table, name: str) -> np.ndarray:
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return table.column(name).to_numpy()
+
+
+def _with_documents(
+    events: list[dict[str, Any]], studies: Mapping[str, StudyDir]
+) -> list[dict[str, Any]]:
+    """Sequences and documents of each event's batch, as JSON like other nested values."""
+    from ablate.data.naming import batches_of
+
+    wanted: dict[tuple[str, str], set[int]] = {}
+    for event in events:
+        if event.get("batch") is not None:
+            wanted.setdefault((event["study"], event["id"]), set()).add(int(event["batch"]))
+    named = {
+        (study, id): batches_of(studies[study].trial(id).config(), sorted(numbers))
+        for (study, id), numbers in wanted.items()
+    }
+    none: dict[int, dict[str, Any]] = {}
+    made = []
+    for event in events:
+        batch = named.get((event["study"], event["id"]), none).get(event.get("batch", -1))
+        known = {} if batch is None else {k: batch[k] for k in ("sequences", "documents")}
+        made.append(event | {k: json.dumps(v) for k, v in known.items()})
+    return made
 
 
 def _join(studies: Sequence[_Study]) -> pd.DataFrame:

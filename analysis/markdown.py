@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ablate.analysis.cells import cells
-from ablate.analysis.display import decimals, display, explain, headline, si
+from ablate.analysis.display import decimals, display, explain, fixed, headline, si
 from ablate.analysis.judgement import Judgement
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def trials_table(j: Judgement) -> pd.DataFrame:
     if trials["lr"].notna().any():
         out.insert(3, "lr", trials["lr"].map("{:g}".format))
     if j.rule.metric in trials:
-        out[j.rule.metric] = trials[j.rule.metric].map(lambda v: f"{v:.5f}" if v == v else "")
+        out[j.rule.metric] = trials[j.rule.metric].map(lambda v: fixed(v, 5) if v == v else "")
     out["reason"] = trials["reason"].fillna("")
     return out.astype(str)
 
@@ -164,7 +164,7 @@ def environment(j: Judgement) -> dict[str, str]:
 def commands(j: Judgement) -> list[str]:
     """What runs the study again."""
     if j.manifest.get("command"):
-        return [str(j.manifest["command"]), f"ablate report {j.study}"]
+        return [str(j.manifest["command"]), f"ablate report {j.manifest.get('table', j.study)}"]
     seeds = ",".join(map(str, sorted(j.frames.trials["seed"].unique())))
     if j.manifest.get("design") != "singles":
         return [f"ablate launch sweep={j.study}", f"ablate report {j.study}"]

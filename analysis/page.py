@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -49,9 +50,7 @@ def page(m: Material, made: Sequence[tuple[Section, pd.DataFrame]]) -> str:
         specs[f"curve{i}"] = figure | {"curve": metric, "baseline": j.baseline}
     tables = [_part(section, frame, m, specs) for section, frame in made]
     # No text of a study can end the element that holds it.
-    data = json.dumps(specs, separators=(",", ":"), sort_keys=True, allow_nan=False).replace(
-        "<", "\\u003c"
-    )
+    data = _json(specs).replace("<", "\\u003c")
     body = "\n".join(
         part
         for part in (
@@ -92,6 +91,22 @@ def page(m: Material, made: Sequence[tuple[Section, pd.DataFrame]]) -> str:
 </body>
 </html>
 """
+
+
+def _json(specs: dict[str, Any]) -> str:
+    dump = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+    try:
+        return dump(specs)
+    except ValueError:  # a sum of values near the largest float; plotly leaves out what is null
+        return dump(_finite(specs))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _EFFECTS = (

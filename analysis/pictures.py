@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from ablate.analysis.bands import by_arm
 from ablate.analysis.figures import visible_range
 from ablate.analysis.forest import seed_differences
 from ablate.analysis.judgement import Judgement
@@ -98,17 +99,17 @@ def curves_picture(j: Judgement, curves: Mapping[str, pd.DataFrame]) -> Figure:
         arms = j.table["arm"].tolist()
         colours, dashes = arm_colours(arms, j.baseline), arm_dashes(arms, j.baseline)
         for axes, (metric, curve) in zip(panels, curves.items(), strict=False):
-            by_arm = dict(list(curve.groupby("arm", sort=False)))
-            shown = [a for a in arms if a in by_arm]
+            own = by_arm(curve)
+            shown = [a for a in arms if a in own]
             if len(shown) > _NAMED:
-                lines = [by_arm[a][["step", "mean"]].to_numpy() for a in shown]
+                lines = [np.column_stack([own[a]["step"], own[a]["mean"]]) for a in shown]
                 axes.add_collection(
                     LineCollection(lines, colors=[colours[a] for a in shown], lw=0.6, alpha=0.6)
                 )
                 axes.set_xlim(0, curve["step"].max())
                 shown = []
             for arm in shown:
-                rows = by_arm[arm]
+                rows = own[arm]
                 if len(arms) <= 20:  # more bands than that hide each other
                     low, high = rows["low"], rows["high"]
                     axes.fill_between(rows["step"], low, high, color=colours[arm], alpha=0.12, lw=0)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ablate.analysis.bands import bands, sparkline
 from ablate.analysis.cells import TEXT, cells
-from ablate.analysis.display import decimals, display, explain, headline
+from ablate.analysis.display import decimals, display, explain, fixed, headline
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.registry import Section
 
@@ -151,5 +151,6 @@ def _curves(j: Judgement, width: int) -> Table | None:
     room = max(10, min(48, width - max(map(len, names)) - 12))
     for name in names:
         mean = frame.loc[frame["arm"] == name, "mean"].to_numpy()
-        table.add_row(name, sparkline(mean, low=low, high=high, width=room), f"{mean[-1]:.3f}")
+        line = sparkline(mean, low=low, high=high, width=room)
+        table.add_row(name, line, fixed(float(mean[-1]), 3))
     return table

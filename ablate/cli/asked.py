@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.compose import Composer
 from ablate.config.overrides import parse_override
-from ablate.errors import ConfigError
+from ablate.errors import ConfigError, PlanError
 from ablate.plan import Plan, frozen_plan, plan_sweep, resolve
 from ablate.rundir import find_study
 
@@ -25,6 +25,11 @@ def asked_plan(words: Sequence[str]) -> Plan:
         ConfigError: for an override that would change what is frozen.
     """
     names = [word for word in words if "=" not in word and not word.startswith(("~", "+"))]
+    if names and any(word.startswith("sweep=") for word in words):
+        raise PlanError(
+            f"{names[0]!r} is no override (KEY=VALUE). Beside sweep=NAME every word is one; a "
+            "study that was frozen is named alone."
+        )
     if len(names) != 1:
         return plan_sweep(words)
     overrides = [word for word in words if word != names[0]]

@@ -137,7 +137,7 @@ def _foot(plan: Plan) -> list[str]:
         f"{amount(plan.total_flops)}FLOPs in all."
     ]
     if plan.rates:
-        lines.append(f"Every arm at optim.lr {', '.join(f'{rate:g}' for rate in plan.rates)}.")
+        lines += _rate_lines(plan)
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
         names = [arm.name for arm in plan.arms if arm.paired == paired]
         who = ", ".join(names)
@@ -147,6 +147,25 @@ def _foot(plan: Plan) -> list[str]:
     lines += rule_lines(plan.decide, plan.seeds)
     lines += learning_lines(plan) + cost_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]
+
+
+def _rate_lines(plan: Plan) -> list[str]:
+    """The bracket, once where every arm tries the same."""
+    tried: dict[str, dict[float, None]] = {}
+    for trial in plan.trials:
+        tried.setdefault(trial.arm, {})[trial.config["optim"]["lr"]] = None
+    listed = {arm: ", ".join(f"{rate:g}" for rate in sorted(own)) for arm, own in tried.items()}
+    if len(set(listed.values())) == 1:
+        return [f"Every arm at optim.lr {next(iter(listed.values()))}."]
+    groups: dict[str, list[str]] = {}
+    for arm, rates in listed.items():
+        groups.setdefault(rates, []).append(arm)
+    return [
+        f"At optim.lr {rates}: "
+        + (", ".join(arms) if len(arms) <= MOST_NAMED else f"{len(arms)} of {len(listed)} arms")
+        + "."
+        for rates, arms in groups.items()
+    ]
 
 
 def check_view(results: Sequence[Any], width: int) -> RenderableType:

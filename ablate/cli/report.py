@@ -26,7 +26,9 @@ EXAMPLES = """\
   ablate report runs/hello --json
   ablate report hello --metric val/loss
   ablate report hello hello-2           each, and side by side
+  ablate report curves.csv              of trials from elsewhere: columns arm, seed, step, val/bpb
 """
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,23 +41,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             names.append(word)
     if not names:
-        raise AblateError(
-            "ablate report: no study was named. `ablate list` shows the studies on disk."
-        )
-    studies = [find_study(name, runs_dir) for name in names]
-    judged = [_report(study, options, alone=len(studies) == 1) for study in studies]
+        raise AblateError("no study was named. `ablate list` shows the studies on disk.")
+    sources = [_source(name, runs_dir) for name in names]
+    if options.baseline and not any(isinstance(source, Path) for source in sources):
+        raise AblateError("--baseline is for a table of curves; a study has its own.")
+    judged = [_report(source, options, alone=len(sources) == 1) for source in sources]
     objects = [j.to_json() for j in judged]
     if len(judged) == 1:
         printed = objects[0]
     else:
-        printed = {"studies": objects, "comparison": _compare(judged, studies[0], options)}
+        printed = {"studies": objects, "comparison": _compare(judged, sources[0], options)}
     if options.json:
         print(json.dumps(printed, indent=2))
     return 0
 
 
-def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> Judgement:
+def _source(name: str, runs_dir: str) -> StudyDir | Path:
+    """A study, or a table of curves."""
+    path = Path(name)
+    if path.suffix.lower() in TABLES and not path.is_dir():
+        if not path.is_file():
+            raise AblateError(f"there is no file {path}.")
+        return path
+    if path.is_file():
+        raise AblateError(
+            f"{path} is a file and no study. Curves from elsewhere are read from a table with the "
+            f"columns arm, seed, step and a metric, named *{', *'.join(TABLES)}."
+        )
+    return find_study(name, runs_dir)
+
+
+def _report(source: StudyDir | Path, options: argparse.Namespace, *, alone: bool) -> Judgement:
     # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
+    from ablate.analysis.foreign import load_csv
     from ablate.analysis.frames import load
     from ablate.analysis.judgement import judge
     from ablate.analysis.material import METRICS, Material
@@ -64,12 +82,15 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> Jud
     from ablate.analysis.terminal import show
 
     wanted = {"tokens", *METRICS, *([options.metric] if options.metric else [])}
-    j = judge(
-        load(study.path, columns=sorted(wanted)), metric=options.metric, partial=options.partial
-    )
-    folder = study.report_path if options.out is None else Path(options.out)
+    if isinstance(source, Path):
+        own = {"metric": options.metric} if options.metric else {}
+        j = judge(load_csv(source, baseline=options.baseline, **own))
+    else:
+        frames = load(source.path, columns=sorted(wanted))
+        j = judge(frames, metric=options.metric, partial=options.partial)
+    folder = _folder(source) if options.out is None else Path(options.out)
     if options.out is not None and not alone:
-        folder /= study.name
+        folder /= j.study
     material = Material(j)
     made = sections(material)
     if not options.json:
@@ -79,8 +100,17 @@ def _report(study: StudyDir, options: argparse.Namespace, *, alone: bool) -> Jud
     return j
 
 
+def _folder(source: StudyDir | Path) -> Path:
+    """Where the files go unless --out says so: into the study, or beside the table."""
+    return (
+        source.with_name(f"{source.stem}-report")
+        if isinstance(source, Path)
+        else source.report_path
+    )
+
+
 def _compare(
-    judged: list[Judgement], first: StudyDir, options: argparse.Namespace
+    judged: list[Judgement], first: StudyDir | Path, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Prints and writes how the studies compare; the files lie with the first, or in --out."""
     from rich.console import Console
@@ -90,7 +120,7 @@ def _compare(
     table, notes = compare(judged)
     if not options.json:
         show_comparison(table, notes, judged, Console(highlight=False))
-    folder = first.report_path if options.out is None else Path(options.out)
+    folder = _folder(first) if options.out is None else Path(options.out)
     where = write_comparison(table, notes, judged, folder)
     print(f"Comparison: {where}", file=sys.stderr if options.json else sys.stdout)
     return to_json(table)
@@ -102,7 +132,7 @@ def _parser() -> Parser:
         description="Verdicts, tables and plots of a study; writes a page, Markdown, CSV, Parquet.",
         examples=EXAMPLES,
     )
-    parser.add_argument("study", nargs="*", help="a study's name or folder")
+    parser.add_argument("study", nargs="*", help="a study's name or folder, or a table of curves")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
     parser.add_argument(
         "--out", metavar="DIR", help="where the files go (default: report/ in the study)"
@@ -111,5 +141,6 @@ def _parser() -> Parser:
     parser.add_argument(
         "--partial", action="store_true", help="judge an unfinished study (marked exploratory)"
     )
+    parser.add_argument("--baseline", metavar="ARM", help="of a table (default: its first arm)")
     parser.add_argument("--runs-dir", default="runs", help="where studies lie (default: runs)")
     return parser

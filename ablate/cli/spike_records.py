@@ -14,6 +14,7 @@ from ablate.errors import AblateError, DataError
 from ablate.rundir import StudyDir, TrialDir, find_study, list_studies
 from ablate.rundir.names import CONFIG, EVENTS, MANIFEST
 from ablate.spikes import Event, compare, detect
+from ablate.spikes.order import number_of
 from ablate.spikes.read import Table, from_rows, read_table
 from ablate.spikes.signals import of_row
 
@@ -145,42 +146,9 @@ def name_batches(
 
 
 def _of_trial(trial: TrialDir, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
-    from ablate.config.schema import TrialConfig
-    from ablate.data import open_data
-    from ablate.data.naming import name_batch
+    from ablate.data.naming import batches_of
 
-    config = TrialConfig.from_mapping(trial.config())
-    data = open_data(config.data, eos_token_id=config.model.get("eos_token_id"))
-    length = config.train.sequence_length or config.model["max_sequence_length"]
     responses = [e for e in trial.stitched(EVENTS) if e.get("kind") == "response"]
-    made = {}
-    for step in steps:
-        number = number_of(step, responses)
-        rows = name_batch(
-            data, number, seed=config.seed, batch_size=config.train.batch_size,
-            sequence_length=length,
-        )  # fmt: skip
-        documents = {d for r in rows if r.documents for d in range(*_closed(r.documents))}
-        made[step] = {
-            "batch": number,
-            "sequences": [r.sequence for r in rows],
-            "documents": sorted(documents) if documents else None,
-            "repetitive": [r.sequence for r in rows if r.repetitive],
-            "texts": [r.text for r in rows],
-        }
-    return made
-
-
-def _closed(pair: tuple[int, int]) -> tuple[int, int]:
-    return pair[0], pair[1] + 1
-
-
-def number_of(step: int, responses: Sequence[Mapping[str, Any]]) -> int:
-    """The batch that `step` trained on, after what responses did to the order."""
-    number = step
-    for event in responses:
-        if event["what"] == "rewind" and event["step"] < step:
-            number = step + event["next_batch"] - event["step"] - 1
-        if event["what"] == "skip_batch" and event["step"] == step:
-            number = event["instead"]
-    return number
+    numbers = {step: number_of(step, responses) for step in steps}
+    named = batches_of(trial.config(), numbers.values())
+    return {step: named[number] for step, number in numbers.items()}

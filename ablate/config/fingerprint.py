@@ -18,7 +18,7 @@ NESTED = {
     "train": {"checkpoint_every", "keep_checkpoints", "keep_final", "device"},
     "data": {"cache_dir"},
     "model": {"init_device", "precision"},
-    "parallel": {"timeout"},
+    "parallel": {"wrapping_strategy", "shard_size", "timeout"},
 }
 YOUNGER = {"loss": {"chunk": 0}}
 """Fields that came later, with the value that changes nothing: such a trial is still the same."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ablate.config.schema import TrialConfig
 from ablate.data.dataset import Data
 from ablate.data.documents import repetitive
+from ablate.data.opening import open_data
 from ablate.errors import DataError
 
-__all__ = ["NamedSequence", "name_batch", "readable"]
+__all__ = ["NamedSequence", "batches_of", "name_batch", "readable"]
 
 CHUNK = 1 << 22
 
@@ -27,6 +31,34 @@ class NamedSequence:
     """OLMo 2's rule: an n-gram repeated 32 times or more."""
     text: str
     """How it reads, or its token numbers where the tokenizer is not known."""
+
+
+def batches_of(config: Mapping[str, Any], numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Number -> batch, sequences, documents, repetitive, texts, of a trial's batches.
+
+    Args:
+        config: of the trial; its data are opened, and made where they are not there.
+        numbers: of the batches.
+    """
+    typed = TrialConfig.from_mapping(config)
+    data = open_data(typed.data, eos_token_id=typed.model.get("eos_token_id"))
+    length = typed.train.sequence_length or typed.model["max_sequence_length"]
+    named = {}
+    for number in numbers:
+        rows = name_batch(
+            data, number, seed=typed.seed, batch_size=typed.train.batch_size,
+            sequence_length=length,
+        )  # fmt: skip
+        pairs = [r.documents for r in rows if r.documents]
+        documents = {d for first, last in pairs for d in range(first, last + 1)}
+        named[number] = {
+            "batch": number,
+            "sequences": [r.sequence for r in rows],
+            "documents": sorted(documents) if documents else None,
+            "repetitive": [r.sequence for r in rows if r.repetitive],
+            "texts": [r.text for r in rows],
+        }
+    return named
 
 
 def name_batch(

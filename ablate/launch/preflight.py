@@ -68,6 +68,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     from ablate.train.clip import build_clip
     from ablate.train.memory import check_memory
     from ablate.train.optim import build_optimiser
+    from ablate.train.parallel.units import units
     from ablate.train.precision import Precision
     from ablate.train.respond import build_response
     from ablate.train.run import choose_device
@@ -86,6 +87,8 @@ def check_training(config: Mapping[str, Any]) -> None:
     model: Any = OLMo(model_config, init_params=False)
     if train.activation_checkpointing is not None:
         model.set_activation_checkpointing(train.activation_checkpointing)
+    if typed.parallel.divides:
+        list(units(model, typed.parallel.wrapping_strategy, head=not typed.loss.chunk))
     build_optimiser(model, typed.optim)
     build_clip(typed.clip, [name for name, _ in model.named_parameters()], typed.optim.betas)
     tokens = train.batch_size * length

@@ -21,6 +21,7 @@ replaces the embedding's. The first three are OLMo's, the last two OLMo-core's. 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -124,8 +125,10 @@ def generator_for(seed: int, name: str) -> torch.Generator:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
-    """Draws all parameters of `model` anew.
+def initialise(
+    model: nn.Module, config: ModelConfig, seed: int, only: Collection[nn.Module] | None = None
+) -> None:
+    """Draws all parameters of `model` anew, or those that `only` these modules of it hold.
 
     Raises:
         ConfigError: a module of the user's own has parameters but no `reset_parameters()`.
@@ -133,6 +136,8 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     deviation: InitFn = find(INITS, config.init_fn, "model.init_fn")
     cutoff = config.init_cutoff_factor or _DEFAULT_CUTOFF.get(config.init_fn)
     for raw_name, module in model.named_modules():
+        if only is not None and module not in only:
+            continue
         name = ungrouped_name(clean_name(raw_name), config.block_group_size)
         parts = _parts(module, name, config)
         if parts:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.compose import Composer
+from ablate.config.typed import closest
 from ablate.design import CROSSED, INFO, ArmSpec
 from ablate.errors import ConfigError, PlanError
 from ablate.plan.arms import (
@@ -153,10 +154,15 @@ def _info(sweep: SweepConfig, adopted: Adopted | None = None) -> dict[str, Any]:
 
 
 def _refuse_bracket_clash(sweep: SweepConfig, specs: list[ArmSpec]) -> None:
-    taken = {"optim.lr": "sweep.lr"} if sweep.rates else {}
-    if sweep.budget is not None:
-        taken["train.steps"] = "sweep.budget"
+    names = [spec.name for spec in specs]
+    for arm in sweep.rated_arms:
+        if arm not in names:
+            reason = f"there is no arm of this name (arms: {', '.join(names)})"
+            raise ConfigError(f"sweep.lr.{arm}", sweep.rates_of(arm), reason, closest(arm, names))
     for spec in specs:
+        taken = {"optim.lr": "sweep.lr"} if sweep.rates_of(spec.name) else {}
+        if sweep.budget is not None:
+            taken["train.steps"] = "sweep.budget"
         for override in spec.overrides:
             # A group like optim=lion brings a rate of its own, which the bracket replaces as it
             # does every other.

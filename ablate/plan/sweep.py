@@ -21,6 +21,8 @@ METRICS = ("val/bpb", "val/loss", "val/perplexity", "train/loss")
 
 
 MOST_SEEDS = 10_000
+EVERY_OTHER = "default"
+"""In a bracket for each arm: that of the arms which are not named."""
 DESIGN_OPTIONS = ("resolution", "orders", "arms", "draw_seed")
 
 
@@ -125,8 +127,9 @@ class SweepConfig:
     factors: dict[str, Any] = field(default_factory=dict)
     seeds: int | list[int] = 3
     """How many, counted from 0, or which."""
-    lr: float | list[float] | None = None
-    """A bracket of peak learning rates, tried by every arm; null: optim.lr."""
+    lr: float | list[float] | dict[str, Any] | None = None
+    """A bracket of peak learning rates, tried by every arm, or one for each arm by its name, with
+    `default` for the others; null: optim.lr."""
     match: Literal["params", "flops", "wallclock", "none"] = "none"
     """Arms are resized to the baseline's parameters, FLOPs or measured time per token."""
     budget: dict[str, Any] | None = None
@@ -149,11 +152,7 @@ class SweepConfig:
                 "Write down what the sweep is to answer")  # fmt: skip
         self._check_design()
         self._check_seeds()
-        for rate in self.rates:
-            require(rate > 0 and math.isfinite(rate), "sweep.lr", rate, "must be greater than 0")
-        rates = self.rates
-        require(len(set(rates)) == len(rates), "sweep.lr", rates, "names a learning rate twice")
-        require(self.lr != [], "sweep.lr", "[]", "is empty", "Set it to null")
+        self._check_rates()
         looks, seeds = self.decide.looks, len(self.seed_list)
         require(
             not looks or seeds in looks,
@@ -182,6 +181,23 @@ class SweepConfig:
                 readers = [d for d, f in DESIGNS.items() if name in inspect.signature(f).parameters]
                 reason = f"design={self.design} does not read it, only {' and '.join(readers)} do"
                 raise ConfigError(f"sweep.{name}", value, reason, "Remove it")
+
+    def _check_rates(self) -> None:
+        require(self.lr != {}, "sweep.lr", "{}", "is empty", "Set it to null")
+        for arm, given in self._brackets().items():
+            name = f"sweep.lr.{arm}" if isinstance(self.lr, Mapping) else "sweep.lr"
+            rates = given if isinstance(given, list) else [given]
+            for rate in rates:
+                ok = isinstance(rate, int | float) and not isinstance(rate, bool)
+                require(ok, name, rate, "must be a number or a list of numbers")
+                require(rate > 0 and math.isfinite(rate), name, rate, "must be greater than 0")
+            require(len(set(rates)) == len(rates), name, rates, "names a learning rate twice")
+            require(rates != [], name, "[]", "is empty", "Set sweep.lr to null, or leave it out")
+
+    def _brackets(self) -> dict[str, Any]:
+        if self.lr is None:
+            return {}
+        return dict(self.lr) if isinstance(self.lr, Mapping) else {EVERY_OTHER: self.lr}
 
     def _check_seeds(self) -> None:
         if isinstance(self.seeds, int):
@@ -228,10 +244,19 @@ class SweepConfig:
 
     @property
     def rates(self) -> list[float]:
-        """The bracket; empty where optim.lr holds."""
-        if self.lr is None:
-            return []
-        return [float(self.lr)] if isinstance(self.lr, int | float) else list(self.lr)
+        """All that some arm tries; empty where optim.lr holds."""
+        return list(dict.fromkeys(r for arm in self._brackets() for r in self.rates_of(arm)))
+
+    @property
+    def rated_arms(self) -> list[str]:
+        """Arms that are named to have a bracket of their own."""
+        return [arm for arm in self._brackets() if arm != EVERY_OTHER]
+
+    def rates_of(self, arm: str) -> list[float]:
+        """The bracket of an arm; empty where its own optim.lr holds."""
+        brackets = self._brackets()
+        given = brackets.get(arm, brackets.get(EVERY_OTHER, []))
+        return [float(r) for r in (given if isinstance(given, list) else [given])]
 
 
 def design_function(name: str) -> Design:

@@ -18,9 +18,10 @@ def trials_of(arms: Sequence[PlannedArm], sweep: SweepConfig) -> list[PlannedTri
     cells += [(arm, seed) for seed in sweep.seed_list for arm in arms]
     cells = list({(arm.name, seed): (arm, seed) for arm, seed in cells}.values())
     return [
-        trial_of(arm.name, {**arm.config, "seed": seed}, rate, varied=len(sweep.rates) > 1)
+        trial_of(arm.name, {**arm.config, "seed": seed}, rate, varied=len(rates) > 1)
         for arm, seed in cells
-        for rate in sweep.rates or [None]
+        for rates in [sweep.rates_of(arm.name)]
+        for rate in rates or [None]
     ]
 
 

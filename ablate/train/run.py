@@ -122,14 +122,24 @@ class Run:
     def model_state(self) -> dict[str, Any]:
         return self.model.state_dict()
 
-    def train_state(self) -> dict[str, Any]:
-        parts = {part: getattr(self, part).state_dict() for part in STATEFUL}
+    def train_state(self, but: str = "") -> dict[str, Any]:
+        parts = {part: getattr(self, part).state_dict() for part in STATEFUL if part != but}
         return {**parts, "data_fingerprint": self.data.fingerprint}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Raises DataError where the text has changed since (another Python's stdlib, say)."""
+        """Raises DataError as `accept` does."""
         if checkpoint.model is None:
             return
+        self.accept(checkpoint)
+        self.model.load_state_dict(checkpoint.model)
+        self.optimiser.load_state_dict(checkpoint.train["optimiser"])
+
+    def accept(self, checkpoint: Checkpoint) -> None:
+        """All of a checkpoint but weights and optimiser.
+
+        Raises:
+            DataError: where the text has changed since (another Python's stdlib, say).
+        """
         before = checkpoint.train.get("data_fingerprint")
         if before != self.data.fingerprint:
             raise DataError(
@@ -137,8 +147,9 @@ class Run:
                 f"{str(before)[:8]}, now {self.data.fingerprint[:8]}). Give it back the files "
                 "that it began with, or start it afresh with force=true."
             )
-        self.model.load_state_dict(checkpoint.model)
         for part in STATEFUL:
+            if part == "optimiser":
+                continue
             state = checkpoint.train[part]
             getattr(self, part).load_state_dict(copied(state) if part == "response" else state)
 

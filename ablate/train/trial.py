@@ -17,7 +17,7 @@ from ablate.model.count import flops_per_token
 from ablate.rundir import Attempt
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
-from ablate.train import checkpoint
+from ablate.train import checkpoint, peak_memory
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
 from ablate.train.record import Record, Silence
@@ -66,6 +66,7 @@ def run_trial(
     device = parallel.device(typed.train.device) or choose_device(typed.train.device)
     writer = Record(attempt, on_row) if parallel.leads else Silence()
     with deterministic(typed.train.threads), contextlib.closing(writer) as record:
+        peak_memory.begin(device)
         run = assemble(typed, device, parallel)
         start = resume(run, attempt, record)
 
@@ -73,6 +74,9 @@ def run_trial(
             write_checkpoint(run, attempt, record, step)
 
         step, reason = train(run, start, record, save, should_stop)
+        held = peak_memory.peak(device)
+        if parallel.leads and step > start and held is not None:
+            attempt.note(peak_memory=held)
         if reason is not None:
             return Result(status="preempted", step=step, reason=reason)
         summary = summarise(run, attempt) if parallel.leads else {}
@@ -86,7 +90,7 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     def skip(number: int, step: int, reason: str) -> None:
         unreadable.append({"attempt": number, "at": step, "reason": reason})
 
-    found = newest_checkpoint(run, attempt, skip)
+    found = run.parallel.restore(run, attempt.trial, skip)
     # Events of an attempt count from the step after the one at which it resumed.
     first = 0 if found is None else found.step + 1
     for fields in unreadable:
@@ -102,28 +106,13 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
         record.event(0, "start", **facts)
         run.response.begin(run)
         return 0
-    run.restore(found)
     if run.parallel.leads:
         attempt.resumed_from(found.attempt, found.step)
     record.event(first, "resume", **facts, resumed=found.attempt)
     return found.step
 
 
-def newest_checkpoint(
-    run: Run, attempt: Attempt, skip: Callable[[int, int, str], None]
-) -> checkpoint.Checkpoint | None:
-    """The one that the leading process finds readable is read by all."""
-    if run.parallel.leads:
-        found = checkpoint.read_newest(attempt.trial, run.device, skip)
-        run.parallel.tell(found and (found.attempt, found.step))
-        return found
-    place = run.parallel.tell(None)
-    return None if place is None else checkpoint.read(attempt.trial, place[0], place[1], run.device)
-
-
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:
-    if not run.parallel.leads:
-        return
     c = run.config.train
     weightless = step == c.steps and not c.keep_final
 
@@ -132,14 +121,9 @@ def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> N
         record.event(step, "checkpoint")
         record.sync()
 
-    checkpoint.save(
-        attempt,
-        step,
-        model=None if weightless else run.model_state(),
-        train={} if weightless else run.train_state(),
-        before_commit=before_commit,
-    )
-    checkpoint.prune(attempt, 1 if weightless else c.keep_checkpoints)
+    run.parallel.save(run, attempt, step, weightless=weightless, before_commit=before_commit)
+    if run.parallel.leads:
+        checkpoint.prune(attempt, 1 if weightless else c.keep_checkpoints)
 
 
 def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
@@ -165,6 +149,9 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     summary |= damage(rows, attempt)
+    held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
+    if known := [int(n) for n in held if n is not None]:
+        summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
     if run.parallel.world_size > 1:
         summary["processes"] = run.parallel.world_size
     if peaks:

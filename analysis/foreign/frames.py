@@ -72,6 +72,8 @@ def frames_of(
         "study": study,
         "baseline": base,
         "design": "singles",
+        "command": "# trained elsewhere",
+        "table": source,
         "decide": {"metric": metric},
         "arms": [{"name": a, "reference": None if a == base else base} for a in arms],
         "trials": [
@@ -81,6 +83,6 @@ def frames_of(
     return Frames(
         trials=trials,
         curves=curves,
-        events=pd.DataFrame(columns=[*KEYS, "step", "kind"]),
+        events=pd.DataFrame(columns=[*KEYS, "step", "kind", "batch"]),
         manifests={study: manifest},
     )

@@ -90,7 +90,7 @@ def _hint(rows: pd.DataFrame) -> str:
             "It looks like a panel's CSV from wandb's pages, which is a sample of the curves: use "
             "load_wandb('ENTITY/PROJECT') instead."
         )
-    return f"{_WHAT}; rename its columns."
+    return f"{_WHAT}; rename its columns, or name another metric (metric=, or --metric)."
 
 
 def _whole(values: pd.Series, path: Path, column: str) -> pd.Series:

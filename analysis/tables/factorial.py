@@ -13,7 +13,6 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from statsmodels.regression.linear_model import OLS
 
 from ablate.analysis.multiplicity import adjust
 
@@ -62,6 +61,8 @@ def factor_effects(
             r = float(own @ y / max(np.linalg.norm(own) * np.linalg.norm(y), 1e-300))
             if abs(r) > 1e-6:
                 aliases.setdefault(known, []).append(("" if r > 0 else "-") + name)
+    from statsmodels.regression.linear_model import OLS  # a second, for factorials alone
+
     y = kept["value"].to_numpy(float)
     result = OLS(y - y.mean(), np.column_stack([block, *design])).fit()
     if result.df_resid < 1:

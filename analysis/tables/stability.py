@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
-from statsmodels.stats.proportion import proportion_confint
+from scipy import stats
 
 from ablate.spikes import ALERTS, Event, compare, detect, latest, score
 
@@ -55,7 +55,7 @@ def stability(
     out = []
     for arm, group in trials.groupby("arm", sort=False):
         n, diverged = len(group), int((group["status"] == "diverged").sum())
-        low, high = proportion_confint(diverged, n, method="beta") if n else (np.nan, np.nan)
+        low, high = _clopper_pearson(diverged, n)
         own = [e for i in group["id"] for e in found.get(i, []) if e.is_alert]
         mean = lambda of, ids=group["id"]: _mean([of[i] for i in ids if i in of])  # noqa: E731
         causes = [e.cause for e in own]
@@ -87,20 +87,30 @@ def spike_scores(
     """
     if column not in curves or not len(curves):
         return {}
-    value = curves[column].astype(float)
-    window = value.rolling(_WINDOW, min_periods=_WINDOW)
-    mean = window.mean().shift().to_numpy()
-    std = window.std(ddof=0).shift().to_numpy()
-    x = value.to_numpy()
+    value = curves[column].to_numpy(dtype=float)
+    return {
+        id: _spike_score(value[rows])
+        for id, rows in places.items()
+        if np.isfinite(value[rows]).sum() > _WINDOW
+    }
+
+
+def _spike_score(x: np.ndarray) -> float:
+    known = np.isfinite(x)
+    x = x - x[known].mean()  # sums of squares of small numbers keep their digits
+    sums = lambda of: np.concatenate([[0.0], np.cumsum(of)])  # noqa: E731
+    first, second = sums(np.where(known, x, 0.0)), sums(np.where(known, x * x, 0.0))
+    whole = sums(known)
+    before = lambda of: of[_WINDOW:-1] - of[: -_WINDOW - 1]  # noqa: E731
+    mean = before(first) / _WINDOW
+    variance = before(second) / _WINDOW - mean**2
     with np.errstate(invalid="ignore"):
-        flagged = (np.abs(x - mean) >= _SIGMAS * std) & (std > 0)
-    out = {}
-    for id, rows in places.items():
-        own = np.isfinite(x[rows]).sum()
-        if own > _WINDOW:  # the windows of its first rows reach into another trial
-            inside = slice(rows.start + _WINDOW, rows.stop)
-            out[id] = 100.0 * float(flagged[inside].sum()) / float(own)
-    return out
+        std = np.sqrt(np.maximum(variance, 0.0))
+        flagged = (np.abs(x[_WINDOW:] - mean) >= _SIGMAS * std) & (
+            std > 1e-12 * np.abs(x[known]).max()
+        )
+    flagged &= before(whole) == _WINDOW
+    return 100.0 * float(flagged.sum()) / float(known.sum())
 
 
 def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Event]]:
@@ -144,6 +154,11 @@ def curve_slices(curves: pd.DataFrame, ids: Collection[str] | None = None) -> It
         id = str(column.cat.categories[codes[first]])
         if ids is None or id in ids:
             yield id, slice(int(first), int(end))
+
+
+def _clopper_pearson(count: int, of: int) -> tuple[float, float]:
+    low = float(stats.beta.ppf(0.025, count, of - count + 1)) if count else 0.0
+    return low, float(stats.beta.ppf(0.975, count + 1, of - count)) if count < of else 1.0
 
 
 def _event(row: dict) -> Event:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import studies
+import yaml
 
 from ablate.analysis import judge, load, load_csv
 from ablate.analysis.bands import bands
 from ablate.analysis.frames import flatten
+from ablate.config.compose import Composer
 from ablate.errors import DataError, StudyError
+from ablate.plan import resolve
 from ablate.rundir import State, StudyDir
 
 
@@ -198,3 +202,22 @@ def test_sections_that_trials_share_are_parsed_once_and_the_same(tmp_path: Path)
     frames = load(study.path)
     for trial in study.trials():
         assert frames.configs["s", trial.id] == flatten(trial.config())
+
+
+def test_events_name_the_batch_and_on_request_its_documents(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "s", studies.values({"base": 0, "rope": 0.1}))
+    trial = study.trial(load(study.path).trials["id"][0])
+    happened = [
+        {"kind": "response", "what": "rewind", "step": 20, "next_batch": 41},
+        {"kind": "spike", "step": 31, "start": 29, "peak": 30},
+    ]
+    text = "".join(json.dumps(e) + "\n" for e in happened)
+    (trial.path / "events.jsonl").write_text(text, encoding="utf-8")
+    spike = load(study.path).events.query("kind == 'spike'").iloc[0]
+    assert spike["batch"] == 50, "30, and the 20 that were left out"
+    (tmp_path / "text.txt").write_text("in the beginning " * 4000, encoding="utf-8")
+    files = [f"data.path={tmp_path / 'text.txt'}", f"data.cache_dir={tmp_path / 'cache'}"]
+    config = resolve(Composer().compose(["size=tiny", "data=kjv", "data.corpus=null", *files]))
+    (trial.path / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    named = load(study.path, batches=True).events.query("kind == 'spike'").iloc[0]
+    assert len(json.loads(named["sequences"])) == config["train"]["batch_size"]

@@ -190,6 +190,16 @@ def test_pain_36_a_best_learning_rate_at_the_edge_gives_no_verdict(tmp_path: Pat
     assert verdicts(base.path)["rope"] == "edge"
 
 
+def test_brackets_may_differ_from_arm_to_arm(tmp_path: Path) -> None:
+    values = brackets({"base": 2e-3, "rope": 2e-3})
+    values["lion"] = {(s, r / 10): v for (s, r), v in values["rope"].items()}
+    values["fixed"] = {(s, 2e-3): v for (s, r), v in values["base"].items() if r == 2e-3}
+    j = judge(load(studies.write_study(tmp_path / "s", values).path))
+    assert j.table["lr"].tolist() == pytest.approx([2e-3, 2e-3, 2e-4, 2e-3])
+    assert j.table["verdict"].tolist()[:3] == ["baseline", "better", "better"]
+    assert j.table["seeds"].tolist() == [3, 3, 3, 3]
+
+
 def test_a_seed_that_diverges_at_the_rate_the_others_choose_counts_as_diverged(
     tmp_path: Path,
 ) -> None:

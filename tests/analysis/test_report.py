@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from ablate.analysis import judge, load
 from ablate.analysis.latex import latex
 from ablate.analysis.terminal import show
 from ablate.cli.report import main
-from ablate.errors import AblateError, StudyError
+from ablate.errors import AblateError, DataError, StudyError
 from ablate.rundir import StudyDir
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -56,7 +57,9 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 def two_processes(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> list[tuple[dict[str, str], set[str]]]:
-    """The files (as hashes) and the imported packages of two runs with different hash seeds."""
+    """The files (as hashes) and the imported packages of two runs, with different hash seeds, time
+    zones and languages.
+    """
     root = tmp_path_factory.mktemp("two")
     study = write(root / "hello")
     code = (
@@ -65,10 +68,12 @@ def two_processes(
         "sys.exit(code)"
     )
     runs = []
-    for seed in ("1", "2"):
+    zones = {"1": ("UTC", "C"), "2": ("Pacific/Chatham", "de_DE.UTF-8")}
+    for seed, (zone, language) in zones.items():
         folder = root / seed
         command = [sys.executable, "-c", code, str(study.path), "--json", "--out", str(folder)]
-        environment = os.environ | {"PYTHONHASHSEED": seed}
+        environment = os.environ | {"PYTHONHASHSEED": seed, "TZ": zone}
+        environment |= {"LANG": language, "LC_ALL": language}
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
         runs.append((files, set(done.stderr.split())))
@@ -171,3 +176,43 @@ def test_latex_escapes_what_means_something_to_it(study: StudyDir) -> None:
     assert r"qk\_norm" in text
     assert r"95 \% interval" in text
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_table_from_elsewhere_is_reported_by_the_verb_and_refused_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    rows = [
+        {"arm": a, "seed": s, "step": t, "val/loss": 3.0 - 0.2 * (a == "b") - 0.1 * t + 0.01 * s}
+        for a in "ab"
+        for s in range(3)
+        for t in (1, 2)
+    ]
+    table = tmp_path / "curves.csv"
+    pd.DataFrame(rows).to_csv(table, index=False)
+    assert main([str(table), "--metric", "val/loss"]) == 0
+    assert "EXPLORATORY" in capsys.readouterr().out
+    assert (tmp_path / "curves-report" / "index.html").exists()
+    assert main([str(table), "--metric", "val/loss", "--baseline", "b", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["baseline"], found["arms"][1]["verdict"]) == ("b", "worse")
+    with pytest.raises(DataError, match=r"no column 'val/bpb'.*--metric"):
+        main([str(table)])
+    with pytest.raises(AblateError, match="no file"):
+        main([str(tmp_path / "other.csv")])
+    table.rename(tmp_path / "curves.txt")
+    with pytest.raises(AblateError, match=r"no study.*arm, seed, step"):
+        main([str(tmp_path / "curves.txt")])
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_absurd_value_is_not_printed_digit_by_digit(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    values = studies.values({"base": 0, "rope": -0.03})
+    values["rope"][1] = 1e308
+    study = studies.write_study(tmp_path / "s", values)
+    main([str(study.path)])
+    written = (study.report_path / n for n in ("report.md", "effects.csv", "index.html"))
+    for text in (capsys.readouterr().out, *(p.read_text(encoding="utf-8") for p in written)):
+        assert not re.search(r"\d{100}", text)

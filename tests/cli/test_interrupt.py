@@ -24,7 +24,7 @@ sweep:
   seeds: 1
 """
 
-TIMES = {"tokens_per_second", "seconds"}
+TIMES = {"tokens_per_second", "seconds", "peak_memory"}
 
 
 def launch(words: list[str], cwd: Path, environment: dict[str, str]) -> subprocess.Popen[str]:

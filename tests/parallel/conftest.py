@@ -95,7 +95,7 @@ def alone(crew: Crew, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Con
     known: dict[str, Rows] = {}
 
     def rows(config: Config) -> Rows:
-        config = {**config, "parallel": {**config["parallel"], "name": "none"}}
+        config = {**config, "parallel": {"name": "none"}}
         key = json.dumps(config, sort_keys=True)
         if key not in known:
             trial = make_trial(tmp_path_factory.mktemp("alone"), config)

@@ -1,8 +1,8 @@
 """Runs a trial in several processes for each request on standard input, forked from one that has
 torch loaded; answers with their exit codes.
 
-A request may name a signal that a process sends itself when it asks for the batch of some step, or
-an error that it raises there.
+A request may name a signal that a process sends itself when it asks for the batch of some step (or
+when it has written its piece of a checkpoint), or an error that it raises there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import torch.distributed  # noqa: F401 (loaded once, before the forks)
+import torch.distributed
 
 from ablate.launch.job import run_job
 from ablate.launch.processes import follow, leading
 from ablate.launch.ranks import Rank
 from ablate.launch.retrying import RETRIED
 from ablate.rundir import TrialDir
-from ablate.train import run, run_trial  # noqa: F401 (likewise)
+from ablate.train import run, run_trial, shards
+from ablate.train.parallel import sharded
 
 
 def arm(fault: dict[str, Any]) -> None:
     next_batch = run.Run.next_batch
+
+    if "save" in fault:  # after this process has written its piece
+        shards.sum_of = lambda path: os.kill(os.getpid(), signal.Signals[fault["signal"]])
+        return
 
     def strike(self: run.Run, step: int) -> Any:
         if step == fault["step"]:
@@ -84,11 +89,16 @@ def codes(children: list[int], timeout: float) -> list[int]:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 found[child] = os.waitstatus_to_exitcode(status)
+                if child == children[0]:  # the record is closed; the others have a moment left
+                    end = min(end, time.monotonic() + 20)
             elif time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.01)
     return [found[child] for child in children]
 
+
+LOADED = (torch.distributed, run_trial, sharded)
+"""Once, before the forks."""
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -52,8 +52,10 @@ def compare(
     rows = list(made.stitched())
     assert len(rows) == STEPS
     found = largest_differences(rows, expected)
-    for name in ("train/loss", "train/grad_norm", "train/update_norm", "val/loss", "val/bpb"):
+    for name in ("train/loss", "train/grad_norm", "val/loss", "val/bpb"):
         assert found[name] < bound, found
+    # Lion takes signs, and so makes the most of rounding where a gradient is close to 0.
+    assert found["train/update_norm"] < 10 * bound, found
     # AdamW makes much of rounding where gradients are small, as those of attention are here.
     far = {name: value for name, value in found.items() if value > 1000 * bound}
     assert not far
@@ -61,13 +63,19 @@ def compare(
     assert made.state().status == "done"
 
 
-FOUR = ("plain", "accumulated")
+MORE = ("plain", "accumulated")
+CASES = [
+    *(("ddp", v, 2) for v in VARIETIES),
+    *(("ddp", v, 4) for v in MORE),
+    *(("fsdp", v, 2) for v in VARIETIES),
+    *(("fsdp", v, 4) for v in MORE),
+    *(("hsdp", v, 4) for v in MORE),
+]
 
 
-@pytest.mark.parametrize(
-    ("variety", "processes"), [*((v, 2) for v in VARIETIES), *((v, 4) for v in FOUR)]
-)
-def test_ddp_computes_what_one_process_computes(
+@pytest.mark.parametrize(("name", "variety", "processes"), CASES)
+def test_several_processes_compute_what_one_computes(
+    name: str,
     variety: str,
     processes: int,
     crew: Crew,
@@ -75,5 +83,6 @@ def test_ddp_computes_what_one_process_computes(
     trial: Callable[[Config], TrialDir],
     alone: Callable[[Config], Rows],
 ) -> None:
-    chosen = config(**VARIETIES[variety])
+    parallel = {"name": name, "shard_size": 2 if name == "hsdp" else None}
+    chosen = config(**VARIETIES[variety], parallel=parallel)
     compare(crew, trial(chosen), alone(chosen), processes)

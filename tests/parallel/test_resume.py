@@ -38,6 +38,8 @@ def test_one_two_four_one(
     found = largest_differences(rows, alone(chosen))
     for name in ("train/loss", "train/grad_norm", "val/loss"):
         assert found[name] < 1e-6, found
+    resumed = [(a.record()["resumed"] or {}).get("step") for a in made.attempts()]
+    assert resumed == [None, 5, 10, 15]
     starts = [e for e in made.stitched(EVENTS) if e["kind"] in ("start", "resume")]
     assert [e.get("processes", 1) for e in starts] == [1, 2, 4, 1]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config.fingerprint import fingerprint
+from ablate.errors import ConfigError
 from ablate.model.config import ModelConfig
 from ablate.plan import decide_hash, plan_sweep, resolve
 from ablate.plan.sizing import costs
@@ -70,6 +71,40 @@ def test_a_bracket_of_rates_gives_every_arm_each_rate(plan) -> None:
         assert f"-s{trial.seed}-lr{trial.lr:g}-" in trial.id
     one = plan(factors={"norm": ["norm=rms"]}, lr=2e-3)
     assert {(t.lr, t.config["optim"]["lr"]) for t in one.trials} == {(None, 0.002)}
+
+
+def test_an_arm_may_have_a_bracket_of_its_own(plan) -> None:
+    factors = {"norm": ["norm=rms"], "optim": ["optim=lion"]}
+    brackets = {"default": [1e-3, 2e-3, 4e-3], "optim-lion": [1e-4, 2e-4], "norm-rms": 3e-3}
+    made = plan(factors=factors, lr=brackets, seeds=2)
+    tried = {}
+    for trial in made.trials:
+        tried.setdefault(trial.arm, set()).add(trial.config["optim"]["lr"])
+    assert tried == {
+        "baseline": {1e-3, 2e-3, 4e-3},
+        "optim-lion": {1e-4, 2e-4},
+        "norm-rms": {3e-3},
+    }
+    assert len({t.id for t in made.trials}) == len(made.trials) == 2 * (3 + 2 + 1)
+    alone = plan(factors=factors, lr={"norm-rms": [1, 2]}).trials
+    own = {(t.arm, t.config["optim"]["lr"]) for t in alone if t.arm != "norm-rms"}
+    assert own == {("baseline", 1e-3), ("optim-lion", 1e-4)}, "their own, where none is named"
+
+
+@pytest.mark.parametrize(
+    ("lr", "field"),
+    [
+        ({"norm": [1e-3]}, "sweep.lr.norm"),
+        ({"norm-rms": [1e-3, -1]}, "sweep.lr.norm-rms"),
+        ({"default": ["much"]}, "sweep.lr.default"),
+        ({"default": []}, "sweep.lr.default"),
+        ({}, "sweep.lr"),
+    ],
+)
+def test_a_bracket_that_makes_no_sense_is_named(plan, lr, field) -> None:
+    with pytest.raises(ConfigError) as raised:
+        plan(factors={"norm": ["norm=rms"]}, lr=lr)
+    assert raised.value.field == field
 
 
 def test_steps_on_the_command_line_are_the_newer_word(plan) -> None:

@@ -15,7 +15,6 @@ def _needs_a_cluster() -> None:
         pytest.skip(reason)
 
 
-@pytest.mark.slow
 def test_a_dozen_trials_survive_one_fault_of_each_kind() -> None:
     verdict = run_chaos(12, seed=7)
     print(verdict.table())

@@ -10,12 +10,13 @@ import pytest
 
 from ablate.cli import main
 from ablate.cli.spike_follow import follow
-from ablate.cli.spike_records import number_of, open_records
+from ablate.cli.spike_records import open_records
 from ablate.config.schema import DataConfig
 from ablate.data.naming import name_batch
 from ablate.data.opening import open_data
 from ablate.rundir import StudyDir
 from ablate.spikes import recorded
+from ablate.spikes.order import number_of
 from ablate.train import run_trial
 
 NOISE = "#%&@!~^*=+{}[]<>|;:?/"

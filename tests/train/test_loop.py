@@ -52,6 +52,7 @@ def test_the_summary_says_what_the_rows_say(config, trial):
     assert summary["train/loss"] == pytest.approx(np.mean([r["train/loss"] for r in record[-2:]]))
     assert (summary["steps"], summary["tokens"]) == (20, 20 * 4 * 32)
     assert summary["tokens_per_second"] * summary["seconds"] == pytest.approx(summary["tokens"])
+    assert 2**20 < summary["peak_memory"] < 2**36, "bytes of the process"
     assert summary["parameters"] == sum(w.numel() for w in weights(trial, 20).values())
     peaks = [v for r in record for k, v in r.items() if k.startswith("model/attention_logit_max/")]
     assert len(peaks) == 2 * 2

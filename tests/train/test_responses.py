@@ -79,7 +79,7 @@ def test_killed_anywhere_the_events_and_the_weights_are_those_of_the_undisturbed
     assert [r["step"] for r in rows(whole)] == list(range(1, STEPS + 1))
     assert rows(killed, "events.jsonl") == rows(whole, "events.jsonl")
     assert_same(final(killed), final(whole))
-    clock = ("seconds", "tokens_per_second")
+    clock = ("seconds", "tokens_per_second", "peak_memory")
     assert {k: v for k, v in summary.items() if k not in clock} == {
         k: v for k, v in expected.items() if k not in clock
     }

@@ -12,16 +12,45 @@ from ablate.errors import ConfigError
 __all__ = ["ParallelConfig"]
 
 
+STRATEGIES = (
+    "by_block",
+    "by_block_and_size",
+    "by_block_group",
+    "by_block_group_and_size",
+    "size_based",
+    "one_in_two",
+    "one_in_three",
+    "one_in_four",
+    "one_in_five",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ParallelConfig:
-    name: Literal["none", "ddp"] = "none"
-    """ddp: every process has the whole model. One process alone trains as with `none`."""
+    name: Literal["none", "ddp", "fsdp", "hsdp"] = "none"
+    """ddp: every process has the whole model; fsdp: a part of each tensor; hsdp: a part, and
+    several groups of processes the whole. One process alone trains as with `none`.
+    """
+    wrapping_strategy: str | None = "by_block"
+    """fsdp, hsdp: what is gathered at a time, by OLMo's strategies; null: the whole model."""
+    shard_size: int | None = None
+    """hsdp: processes that share one copy of the weights; null: those of a node."""
     timeout: int = 600
     """Seconds that a process waits for the others before it gives them up for dead."""
 
     def __post_init__(self) -> None:
         check_types(self, "parallel")
+        v = self.shard_size
+        require(v is None or v >= 1, "parallel.shard_size", v, "must be at least 1, or null")
+        v, known = self.wrapping_strategy, ", ".join(STRATEGIES)
+        fits = v is None or v in STRATEGIES
+        require(fits, "parallel.wrapping_strategy", v, f"must be one of {known}, or null")
         require(self.timeout >= 1, "parallel.timeout", self.timeout, "must be at least 1 second")
+
+    @property
+    def divides(self) -> bool:
+        """Whether weights are divided among processes."""
+        return self.name in ("fsdp", "hsdp")
 
     def check(self, train: TrainConfig, processes: int) -> None:
         """Refuses what cannot be divided among so many processes.
@@ -35,6 +64,10 @@ class ParallelConfig:
             reason = f"trains in one process, so {processes} would each train the whole of it"
             remedy = "Set parallel=ddp, or start one process (cluster.pack shares GPUs)"
             raise ConfigError("parallel.name", self.name, reason, remedy)
+        size = self.shard_size if self.name == "hsdp" else None
+        if size is not None and processes % size:
+            reason, remedy = f"does not divide {processes} processes", "Set a divisor of it"
+            raise ConfigError("parallel.shard_size", size, reason, remedy)
         field = "batch_size" if train.micro_batch_size is None else "micro_batch_size"
         rows = getattr(train, field)
         if rows % processes:

@@ -50,9 +50,11 @@ class TrialConfig:
         )
         if self.study is not None:
             ok = bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study))
-            reason = "must be a plain folder name (letters, digits, . _ + -)"
+            reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -)"
             require(ok, "study", self.study, reason)
         self._check_processes()
+        if self.parallel.divides:
+            self._check_divided()
 
     def _check_processes(self) -> None:
         """SLURM starts one process a GPU, and one a node where no GPU is asked for."""
@@ -73,6 +75,22 @@ class TrialConfig:
             reason = "trials that share an allocation train on one GPU each"
             raise ConfigError("cluster.pack", c.pack, reason, "Set cluster.pack=1")
         self.parallel.check(self.train, c.processes)
+
+    def _check_divided(self) -> None:
+        """What would be wrong, or silently without effect, with divided weights."""
+        name, remedy = self.parallel.name, "Use parallel=ddp"
+        if self.optim.name == "muon":
+            reason = f"needs whole matrices, and parallel={name} divides them"
+            raise ConfigError("optim.name", "muon", reason, remedy)
+        if self.precision.name == "fp16":
+            reason = f"scales gradients by what one process sees of them (parallel={name})"
+            raise ConfigError("precision.name", "fp16", reason, f"Use bf16, or {remedy[4:]}")
+        if self.spikes.name == "rewind":
+            reason = f"keeps copies of whole weights in memory, which parallel={name} is to avoid"
+            raise ConfigError("spikes.name", "rewind", reason, remedy)
+        if self.train.compile:
+            reason = f"is not there yet with parallel={name}"
+            raise ConfigError("train.compile", True, reason, f"Set it to false, or {remedy[4:]}")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> TrialConfig:

@@ -1,5 +1,6 @@
 """One trial in several processes. `team.py`: how they meet, agree, and part; `alone.py`: what a
-step asks of them, and the answers of one process; `replicated.py`: those of several (DDP).
+step asks of them, and the answers of one process; `replicated.py`: those of several that have the
+whole model (DDP); `sharded.py`: those of several that have parts of it (FSDP2, HSDP).
 """
 
 from __future__ import annotations
@@ -22,4 +23,8 @@ def build_parallel(config: TrialConfig) -> Alone:
     if team is None or team.world_size == 1:
         return Alone()
     config.parallel.check(config.train, team.world_size)
-    return Replicated(team, config)
+    if config.parallel.name == "ddp":
+        return Replicated(team, config)
+    from ablate.train.parallel.sharded import Sharded  # FSDP takes long to import
+
+    return Sharded(team, config)

@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from ablate.config.schema import TrainConfig
 from ablate.data import Batch
 from ablate.model import ModelConfig, OLMo
+from ablate.rundir import Attempt, TrialDir
+from ablate.train import checkpoint
+from ablate.train.checkpoint import Checkpoint
 from ablate.train.precision import Precision
 
 __all__ = ["Alone"]
@@ -73,6 +76,42 @@ class Alone:
     def count(self, labels: int) -> int:
         """Real labels of the whole batch."""
         return labels
+
+    # ---- checkpoints (`run` is an `ablate.train.run.Run`)
+
+    def save(
+        self,
+        run: Any,
+        attempt: Attempt,
+        step: int,
+        *,
+        weightless: bool,
+        before_commit: Callable[[], None],
+    ) -> None:
+        """Collective. `weightless`: only the fact that the step was done."""
+        if self.leads:
+            checkpoint.save(
+                attempt,
+                step,
+                model=None if weightless else run.model_state(),
+                train={} if weightless else run.train_state(),
+                before_commit=before_commit,
+            )
+
+    def restore(
+        self, run: Any, trial: TrialDir, skip: Callable[[int, int, str], None]
+    ) -> Checkpoint | None:
+        """Collective: puts the newest sound checkpoint into `run`, and returns it.
+
+        Args:
+            run: as it was assembled.
+            trial: of which every attempt is looked at.
+            skip: told attempt, step and reason of each that is damaged.
+        """
+        found = checkpoint.read_newest(trial, run.device, skip)
+        if found is not None:
+            run.restore(found)
+        return found
 
     # ---- numbers
 

@@ -17,6 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ablate.config.schema import TrainConfig, TrialConfig
 from ablate.data import IGNORED, Batch
+from ablate.rundir import Attempt, TrialDir
+from ablate.train import checkpoint
+from ablate.train.checkpoint import Checkpoint
 from ablate.train.parallel.alone import Alone
 from ablate.train.parallel.pooling import pool
 from ablate.train.parallel.team import Team
@@ -60,6 +63,23 @@ class Replicated(Alone):
             nothing = np.full_like(batch.labels[:1], IGNORED)
             return dataclasses.replace(_cut(batch, slice(1)), labels=nothing)
         return _cut(batch, slice(first, end))
+
+    def restore(
+        self, run: Any, trial: TrialDir, skip: Callable[[int, int, str], None]
+    ) -> Checkpoint | None:
+        """The one that the leader finds sound is read by all."""
+        if self.leads:
+            found = super().restore(run, trial, skip)
+            self.tell(found and (found.attempt, found.step))
+            return found
+        place = self.tell(None)
+        if place is None:
+            return None
+        attempt, step = place
+        folder = Attempt(trial, attempt).checkpoint_path(step)
+        found = checkpoint.read(folder, attempt, step, run.device)
+        run.restore(found)
+        return found
 
     def count(self, labels: int) -> int:
         return int(self.totals(labels)[0])

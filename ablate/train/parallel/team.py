@@ -162,15 +162,19 @@ class Team:
         dist.all_reduce(flag, op=dist.ReduceOp.MAX)
         if not int(flag):
             return None
-        reasons: list[Any] = [None] * self.world_size
-        dist.all_gather_object(reasons, reason)
-        return next(r for r in reasons if r is not None)
+        return next(r for r in self.gather(reason) if r is not None)
 
     def tell(self, value: Any) -> Any:
         """The leader's value, in every process."""
         box = [value]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every process's value, in every process."""
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
 
     # ---- failures
 
