@@ -73,6 +73,7 @@ def test_all_diverge_at_one_step(
     ("sections", "field"),
     [
         ({"parallel": {"name": "none"}}, "parallel.name=none"),
+        ({"train": {"device": "cuda:1"}}, "train.device=cuda:1"),
         ({"train": {"batch_size": 3}}, "train.batch_size=3"),
         ({"parallel": {"name": "hsdp", "shard_size": 3}}, "parallel.shard_size=3"),
         ({"train": {"batch_size": 6, "micro_batch_size": 3}}, "train.micro_batch_size=3"),
