@@ -30,7 +30,7 @@ def equivalents(m: Material) -> pd.DataFrame:
     """Off the curve of the metric that decides; where it was measured at the end only, off the
     training loss, and by the differences in it.
     """
-    rule, metric, table = m.j.rule, m.j.rule.metric, m.effects
+    rule, metric, table = m.j.rule, m.j.rule.metric, _without_survivors(m.effects)
     curve = m.curves.get(metric)
     if curve is None or curve["step"].nunique() < FEWEST:
         metric, curve = "train/loss", m.curves.get("train/loss")
@@ -43,8 +43,21 @@ def equivalents(m: Material) -> pd.DataFrame:
         given = {a: r if isinstance(r, str) else None for a, r in references.items()}
         rule = dataclasses.replace(rule, metric=metric)
         costs_of = table[["arm", *(c for c in ("flops", "seconds") if c in table)]]
-        table = effects(values, given, rule)[0].merge(costs_of, on="arm")
+        table = _without_survivors(effects(values, given, rule)[0]).merge(costs_of, on="arm")
     return read_off(table, curve, lower_is_better=rule.lower_is_better).assign(metric=metric)
+
+
+def _without_survivors(table: pd.DataFrame) -> pd.DataFrame:
+    """No mean for an arm that lost a seed, and no difference to or from it: these tables have no
+    place to say that it is the survivors' alone.
+    """
+    lost = set(table.loc[table["diverged"] > 0, "arm"])
+    own = table["arm"].isin(lost)
+    either = own | table["reference"].isin(lost)
+    out = table.copy()
+    out.loc[own, "mean"] = np.nan
+    out.loc[either, ["difference", "low", "high"]] = np.nan
+    return out
 
 
 def u_curves(m: Material) -> pd.DataFrame:
@@ -85,7 +98,7 @@ def attribution(m: Material) -> pd.DataFrame:
 
 
 def costs(m: Material) -> pd.DataFrame:
-    return money.costs(m.effects, m.trials, m.j.baseline)
+    return money.costs(_without_survivors(m.effects), m.trials, m.j.baseline)
 
 
 def pareto(m: Material) -> pd.DataFrame:

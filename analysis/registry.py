@@ -194,7 +194,7 @@ SECTIONS = (
         name="pareto",
         title="Worth its cost",
         note="On the front, no other arm is at least as good and as cheap. It compares means, and "
-        "knows nothing of their noise.",
+        "knows nothing of their noise. An arm with a diverged trial has no mean, and no place.",
         make=parts.pareto,
         columns={
             "arm": ("arm", "s"),

@@ -148,9 +148,12 @@ def _curves(j: Judgement, width: int) -> Table | None:
     table.add_column(metric, overflow="fold")
     table.add_column(f"step 1 to {int(frame['step'].max())}", no_wrap=True)
     table.add_column("last", justify="right", no_wrap=True)
-    room = max(10, min(48, width - max(map(len, names)) - 12))
+    room = max(10, min(48, width - max(map(len, names)) - 18))
     for name in names:
         mean = frame.loc[frame["arm"] == name, "mean"].to_numpy()
+        row = j.table[j.table["arm"] == name].iloc[0]
+        if row["diverged"]:  # the curve is the survivors'
+            name = f"{name} ({row['seeds']}/{row['seeds'] + row['diverged']})"
         line = sparkline(mean, low=low, high=high, width=room)
         table.add_row(name, line, fixed(float(mean[-1]), 3))
     return table

@@ -67,6 +67,10 @@ class Attempt:
             {**self.record(), "resumed": {"attempt": attempt, "step": step}},
         )
 
+    def note(self, **facts: Any) -> None:
+        """Adds to what is known of this attempt."""
+        write_json(self.path / names.ATTEMPT, {**self.record(), **facts})
+
     def has_begun(self) -> bool:
         """Whether it resumed from somewhere or wrote a row."""
         metrics = self.path / names.METRICS

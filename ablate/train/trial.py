@@ -74,6 +74,9 @@ def run_trial(
             write_checkpoint(run, attempt, record, step)
 
         step, reason = train(run, start, record, save, should_stop)
+        held = peak_memory.peak(device)
+        if parallel.leads and step > start and held is not None:
+            attempt.note(peak_memory=held)
         if reason is not None:
             return Result(status="preempted", step=step, reason=reason)
         summary = summarise(run, attempt) if parallel.leads else {}
@@ -146,8 +149,9 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     summary |= damage(rows, attempt)
-    if (held := peak_memory.peak(run.device)) is not None:
-        summary["peak_memory"] = held
+    held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
+    if known := [int(n) for n in held if n is not None]:
+        summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
     if run.parallel.world_size > 1:
         summary["processes"] = run.parallel.world_size
     if peaks:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+import studies
 from demos import DEMOS
 
 from ablate.analysis import judge, load
@@ -83,3 +85,15 @@ def test_latex_of_every_table_is_balanced(materials: dict[str, Material]) -> Non
             rows = made.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
             assert len(rows) == len(frame)
             assert {row.count(" & ") for row in rows} == {len(text.columns) - 1}
+
+
+def test_no_table_shows_the_survivors_of_an_arm_as_if_they_were_the_arm(tmp_path: Path) -> None:
+    values = studies.values({"base": 0, "rope": -0.03, "lucky": -0.2})
+    values["lucky"][1] = "diverged"  # type: ignore[assignment]
+    made = sections(Material(judge(load(studies.write_study(tmp_path / "s", values).path))))
+    tables = {section.name: frame for section, frame in made}
+    assert "lucky" not in set(tables["pareto"]["arm"])
+    assert tables["pareto"].query("arm == 'rope'")["front"].all()
+    steps = tables["equivalents"].set_index("arm")["steps"]
+    assert np.isnan(steps["lucky"])
+    assert np.isfinite(steps["rope"])

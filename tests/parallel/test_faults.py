@@ -73,6 +73,7 @@ def test_all_diverge_at_one_step(
     ("sections", "field"),
     [
         ({"parallel": {"name": "none"}}, "parallel.name=none"),
+        ({"train": {"device": "cuda:1"}}, "train.device=cuda:1"),
         ({"train": {"batch_size": 3}}, "train.batch_size=3"),
         ({"parallel": {"name": "hsdp", "shard_size": 3}}, "parallel.shard_size=3"),
         ({"train": {"batch_size": 6, "micro_batch_size": 3}}, "train.micro_batch_size=3"),
@@ -89,3 +90,17 @@ def test_what_cannot_be_shared_is_refused(
     assert crew.run(made, 2) == [1, 0]
     assert field in said(made)
     assert made.newest_attempt() is None
+
+
+def test_the_silence_of_one_is_borne_for_so_long_and_no_longer(
+    crew: Crew, config: Callable[..., Config], trial: Callable[[Config], TrialDir]
+) -> None:
+    """A process that is stopped keeps its connections; the others wait `parallel.timeout`."""
+    made = trial(config(parallel={"timeout": 4}, train={"measure_every": 0}))
+    fault = {"rank": 1, "step": 5, "signal": "SIGSTOP"}
+    assert crew.run(made, 2, fault, timeout=60) == [1, -9], said(made)
+    state = made.state()
+    assert (state.status, state.outcome) == ("failed", "node")
+    assert state.heartbeat is not None
+    assert state.started is not None
+    assert state.heartbeat - state.started < 40

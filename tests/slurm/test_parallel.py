@@ -28,8 +28,10 @@ def launch(box: Box, folder: Path, *overrides: str) -> StudyDir:
     (folder / "text").mkdir()
     for i in range(20):
         (folder / f"text/{i}.txt").write_text(f"{i} and the lord said unto them " * (20 + i))
+    parallel = next((o for o in overrides if o.startswith("parallel=")), "parallel=ddp")
+    overrides = tuple(o for o in overrides if o != parallel)
     words = [
-        "sweep=two", "cluster=slurm", "data.path=text", "data.cache_dir=cache", "parallel=ddp",
+        "sweep=two", "cluster=slurm", "data.path=text", "data.cache_dir=cache", parallel,
         "model.max_sequence_length=32", "train.batch_size=4", "train.steps=12",
         "train.device=cpu", "train.validation_tokens=100", "cluster.grace=20", *overrides,
     ]  # fmt: skip
@@ -38,8 +40,9 @@ def launch(box: Box, folder: Path, *overrides: str) -> StudyDir:
     return StudyDir(folder / "runs/two")
 
 
-def test_a_trial_on_two_nodes_runs_to_its_end(box: Box, tmp_path: Path) -> None:
-    study = launch(box, tmp_path, "cluster.nodes=2", "cluster.heal=false")
+@pytest.mark.parametrize("name", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+def test_a_trial_on_two_nodes_runs_to_its_end(name: str, box: Box, tmp_path: Path) -> None:
+    study = launch(box, tmp_path, f"parallel={name}", "cluster.nodes=2", "cluster.heal=false")
     box.until(lambda: not box.active(), 200)
     for trial in study.trials():
         attempts = trial.attempts()

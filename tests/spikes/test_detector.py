@@ -81,6 +81,16 @@ def test_a_small_shift_is_found_by_the_slow_arm():
     assert 0 <= (found[0].detect or 0) - 900 <= 40
 
 
+def test_a_rise_of_the_size_of_the_noise_is_found_by_averaging():
+    for seed in range(4):
+        loss = curve(1600, seed)
+        loss[1000:1150] += 2**-5
+        (found,) = alerts(detect(np.arange(1600), loss))
+        assert found.recovery in ("recovered", "slow")
+        assert abs(found.start - 1000) <= 20
+        assert 0 <= (found.detect or 0) - 1000 <= 80
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_value_that_is_not_finite_is_one_event_and_changes_nothing_else(value):
     loss = curve()

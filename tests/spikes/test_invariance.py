@@ -25,7 +25,8 @@ from benchmarks.spike_curves import find_curves, load, synthetic
 
 Array = NDArray[np.float64]
 
-OWN = sorted((Path(__file__).parent / "curves").glob("*.csv"))
+CURVES = Path(__file__).parent / "curves"
+OWN = [p for p in sorted(CURVES.glob("*.csv")) if p.stem != "labels"]
 """Runs of `ablate train`, from which the columns step, loss, grad_norm and lr were kept."""
 FOLDER = find_curves(None)
 PUBLIC = sorted(FOLDER.glob("*/*.csv")) if FOLDER else []

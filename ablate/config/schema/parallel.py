@@ -64,6 +64,9 @@ class ParallelConfig:
             reason = f"trains in one process, so {processes} would each train the whole of it"
             remedy = "Set parallel=ddp, or start one process (cluster.pack shares GPUs)"
             raise ConfigError("parallel.name", self.name, reason, remedy)
+        if train.device not in ("auto", "cpu", "cuda"):
+            reason = f"names one device for {processes} processes"
+            raise ConfigError("train.device", train.device, reason, "Set it to auto, cuda or cpu")
         size = self.shard_size if self.name == "hsdp" else None
         if size is not None and processes % size:
             reason, remedy = f"does not divide {processes} processes", "Set a divisor of it"
