@@ -18,10 +18,18 @@ def controller_answers(box: Box) -> bool:
     return box.call("scontrol", "ping").returncode == 0 and box.call("squeue", "-h").returncode == 0
 
 
+def nothing_goes_on(box: Box) -> bool:
+    """SLURM has no job, or holds each that it could not start."""
+    reasons = box.call("squeue", "-h", "-o", "%r").stdout.lower().splitlines()
+    return all("launch" in reason for reason in reasons)
+
+
 def test_slurmctld_killed_soon_after_a_start_runs_every_trial_to_its_end_once(
     box: Box, tmp_path: Path
 ) -> None:
-    """Its state is not saved yet: it may start a job again that already runs, or fail it."""
+    """Its state is not saved yet: it may start a job again that already runs, or fail it, or have
+    forgotten the feeder. Then the user launches again.
+    """
     study = make_study(tmp_path / "s", {f"arm{i}": dict(LONG) for i in range(3)})
     launch(study)
     box.until(lambda: "running" in statuses(study), 40)
@@ -29,6 +37,9 @@ def test_slurmctld_killed_soon_after_a_start_runs_every_trial_to_its_end_once(
     time.sleep(2)
     box.start_daemon("slurmctld")
     box.until(lambda: controller_answers(box), 60)
+    box.until(lambda: all_done(study) or nothing_goes_on(box), 150)
+    if not all_done(study):
+        launch(study)
     box.until(lambda: all_done(study), 150)
     for trial in study.trials():
         assert steps_of(trial) == list(range(1, 81))
