@@ -24,11 +24,12 @@ def nothing_goes_on(box: Box) -> bool:
     return all("launch" in reason for reason in reasons)
 
 
+@pytest.mark.slow  # minutes, where the leases of forgotten jobs must expire
 def test_slurmctld_killed_soon_after_a_start_runs_every_trial_to_its_end_once(
     box: Box, tmp_path: Path
 ) -> None:
     """Its state is not saved yet: it may start a job again that already runs, or fail it, or have
-    forgotten the feeder. Then the user launches again.
+    forgotten all of them, the feeder too. Then the user launches again.
     """
     study = make_study(tmp_path / "s", {f"arm{i}": dict(LONG) for i in range(3)})
     launch(study)
@@ -37,10 +38,13 @@ def test_slurmctld_killed_soon_after_a_start_runs_every_trial_to_its_end_once(
     time.sleep(2)
     box.start_daemon("slurmctld")
     box.until(lambda: controller_answers(box), 60)
-    box.until(lambda: all_done(study) or nothing_goes_on(box), 150)
-    if not all_done(study):
-        launch(study)
-    box.until(lambda: all_done(study), 150)
+
+    def ended() -> bool:
+        if nothing_goes_on(box) and "running" not in statuses(study):
+            launch(study)
+        return all_done(study)
+
+    box.until(ended, 240)
     for trial in study.trials():
         assert steps_of(trial) == list(range(1, 81))
         assert outcomes_of(trial).count("done") == 1
