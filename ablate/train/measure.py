@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ablate.train.batch import TensorBatch
+from ablate.train.clip import gradient_norms
 from ablate.train.run import Run
 
 __all__ = ["UpdateNorm", "measure"]
@@ -37,8 +38,7 @@ class UpdateNorm:
     @torch.no_grad()
     def after(self) -> Float[Tensor, ""]:
         torch._foreach_sub_(self.buffers, self.parameters)
-        norms = torch.stack(torch._foreach_norm(self.buffers, 2, dtype=torch.float32))
-        return torch.linalg.vector_norm(self.whole(norms))
+        return torch.linalg.vector_norm(self.whole(gradient_norms(self.buffers)))
 
     @torch.no_grad()
     def keep(self, share: float) -> float:
@@ -102,8 +102,8 @@ def _logit_statistics(chunks: Iterable[Float[Tensor, "n v"]]) -> dict[str, Tenso
 def _weight_norms(parameters: dict[str, Tensor], block_group_size: int) -> dict[str, Tensor]:
     """Of the whole model, of each layer, and of each module outside the layers."""
     squares: dict[str, list[Tensor]] = defaultdict(list)
-    for name, parameter in parameters.items():
-        square = torch.linalg.vector_norm(parameter, dtype=torch.float32).square()
+    norms = gradient_norms(list(parameters.values()))
+    for name, square in zip(parameters, norms.square(), strict=True):
         squares["model/weight_norm"].append(square)
         match = LAYER.search(name)
         if match is None:

@@ -24,6 +24,7 @@ from ablate.rundir import TrialDir
 from ablate.spikes import Event
 from ablate.train import checkpoint
 from ablate.train.batch import TensorBatch, to_tensors
+from ablate.train.clip import gradient_norms
 from ablate.train.loop import train
 from ablate.train.measure import measure
 from ablate.train.run import Run, assemble, choose_device
@@ -137,7 +138,7 @@ class _Look:
                 continue
             match = LAYER.search(name)
             part = match[1] if match else name.removeprefix("transformer.").removesuffix(".weight")
-            squares[part] += float(torch.linalg.vector_norm(parameter.grad.float())) ** 2
+            squares[part] += float(gradient_norms([parameter.grad])[0]) ** 2
         return {part: square**0.5 for part, square in squares.items()}
 
     def _measured(self) -> dict[str, float]:

@@ -20,11 +20,12 @@ def test_measurements_of_parts_make_those_of_the_whole() -> None:
         "model/logit_min": logits.min(1),
         "model/logit_mean": logits.mean(1),
         "model/logit_std": logits.std(1),
+        "model/attention_logit_max/3": logits.max(1),
         "model/activation_rms/3": np.sqrt(np.square(logits).mean(1)),
         "model/weight_norm/3": np.full(4, 7.0),
     }
     whole = [logits.max(), logits.min(), logits.mean(), logits.std()]
-    whole += [np.sqrt(np.square(logits).mean()), 7.0]
+    whole += [logits.max(), np.sqrt(np.square(logits).mean()), 7.0]
     found = pool(columns, lambda norms: float(norms[0]))
     assert list(found.values()) == pytest.approx(whole, rel=1e-12)
 
@@ -45,20 +46,18 @@ VARIETIES: dict[str, Config] = {
 }  # fmt: skip
 
 
-def compare(
-    crew: Crew, made: TrialDir, expected: Rows, processes: int, bound: float = 1e-6
-) -> None:
+def compare(crew: Crew, made: TrialDir, expected: Rows, processes: int, *, key_bias: bool) -> None:
     assert crew.run(made, processes) == [0] * processes, said(made)
     rows = list(made.stitched())
     assert len(rows) == STEPS
     found = largest_differences(rows, expected)
-    for name in ("train/loss", "train/grad_norm", "val/loss", "val/bpb"):
-        assert found[name] < bound, found
-    # Lion takes signs, and so makes the most of rounding where a gradient is close to 0.
-    assert found["train/update_norm"] < 10 * bound, found
-    # AdamW makes much of rounding where gradients are small, as those of attention are here.
-    far = {name: value for name, value in found.items() if value > 1000 * bound}
+    # A bias of the keys changes nothing that the softmax sees: its gradient is 0 but for rounding,
+    # which AdamW and Lion make an update of, and the largest logit alone shows it.
+    loose = "model/attention_logit_max" if key_bias else "none"
+    bounds = {name: 1e-3 if name.startswith(loose) else 1e-6 for name in found}
+    far = {name: value for name, value in found.items() if not value < bounds[name]}
     assert not far
+    assert found.keys() >= {"train/loss", "train/grad_norm", "train/update_norm", "val/bpb"}
     assert made.summary() is not None
     assert made.state().status == "done"
 
@@ -85,4 +84,5 @@ def test_several_processes_compute_what_one_computes(
 ) -> None:
     parallel = {"name": name, "shard_size": 2 if name == "hsdp" else None}
     chosen = config(**VARIETIES[variety], parallel=parallel)
-    compare(crew, trial(chosen), alone(chosen), processes)
+    key_bias = chosen["model"]["include_bias"]
+    compare(crew, trial(chosen), alone(chosen), processes, key_bias=key_bias)

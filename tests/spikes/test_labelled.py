@@ -30,5 +30,7 @@ def test_every_labelled_intervention_is_found_without_a_false_alarm():
     for columns in ("ours", "ours + lr"):
         total = runs[columns]
         assert (total["found"], total["of"], total["false"]) == (13, 13, 0), columns
-    assert sorted(total["delays"])[6] == 0
-    assert max(total["delays"]) <= 15
+        assert sorted(total["delays"])[6] == 0, columns
+    # With the rate recorded. On the loss alone one is found later: docs/spikes.md.
+    assert max(runs["ours + lr"]["delays"]) <= 15
+    assert sorted(runs["ours"]["delays"])[-2] <= 15
