@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import pinvh
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -71,7 +72,7 @@ class Fit:
         )
 
 
-def fit(arm: Sequence[str], seed: Sequence[int], value: Sequence[float]) -> Fit:
+def fit(arm: ArrayLike, seed: ArrayLike, value: ArrayLike) -> Fit:
     """Fits finite values; several values of one cell are replicates."""
     y = np.asarray(value, dtype=float)
     arms, i = np.unique(np.asarray(arm, dtype=object).astype(str), return_inverse=True)

@@ -105,12 +105,14 @@ def load(
     wanted = None if columns is None else ["step", *(c for c in columns if c != "step")]
     read: dict[str, _Study] = {}
     manifests: dict[str, dict[str, Any]] = {}
+    folders: dict[str, StudyDir] = {}
     for study in map(StudyDir, map(Path, paths)):
         if study.name in manifests:
             raise StudyError(
                 f"Two of the studies are called {study.name}: rename one of the folders, or "
                 f"report one."
             )
+        folders[study.name] = study
         manifests[study.name] = manifest = study.manifest()
         read[study.name] = _read(study, manifest, wanted if curves else [])
     studies = list(read.values())
@@ -122,7 +124,7 @@ def load(
         for event in (with_batches(events) if curves else ())
     ]
     if batches:
-        happened = _with_documents(happened, {Path(p).name: StudyDir(Path(p)) for p in paths})
+        happened = _with_documents(happened, folders)
     return Frames(
         trials=_frame(trials, _TRIAL_COLUMNS),
         curves=_join(studies),

@@ -184,7 +184,7 @@ def coverage(seeds: int, studies: int, seed: int = 0) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--studies", type=int, default=2000)
     options = parser.parse_args()
     print("| arms | seeds | correction | against | effect | stated power | found | difference |")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,17 +24,27 @@ class Curve:
     signals: dict[str, Array]
 
 
-def find_curves(given: str | None) -> Path | None:
-    """The folder of labelled curves: given, named by ABLATE_CURVES, or beside the repository."""
-    beside = Path(__file__).resolve().parents[1].parent / "shared" / "curves"
-    for path in (given, os.environ.get("ABLATE_CURVES"), beside):
-        if path and (Path(path) / "public" / "labels.csv").exists():
-            return Path(path)
-    return None
+OURS = Path(__file__).parent / "curves"
+
+
+def find_curves(given: str | None = None) -> Path:
+    """The folder of labelled curves: given, named by ABLATE_CURVES, or the repository's own."""
+    return Path(given or os.environ.get("ABLATE_CURVES") or OURS)
+
+
+def curves_in(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("*.csv*") if name_of(p) != "labels")
+
+
+def name_of(path: Path) -> str:
+    return path.name.partition(".csv")[0]
 
 
 def load(path: Path) -> Curve:
-    with open(path, newline="") as file:
+    """A CSV file, or its compressed form `.gz`, also where the other is asked for."""
+    packed = path if path.suffix == ".gz" else path.with_name(path.name + ".gz")
+    plain = path.exists() and path.suffix != ".gz"
+    with open(path, newline="") if plain else gzip.open(packed, "rt", newline="") as file:
         rows = list(csv.DictReader(file))
     columns = {k: np.array([float(r[k] or "nan") for r in rows]) for k in rows[0]}
     steps, loss = columns.pop("step").astype(np.int64), columns.pop("loss")
@@ -58,11 +69,11 @@ def synthetic(name: str, rows: int, rng: np.random.Generator) -> Array:
 
 
 def backgrounds(
-    folder: Path | None, rows: int, count: int, seed: int, *, start: bool = False
+    folder: Path, rows: int, count: int, seed: int, *, start: bool = False
 ) -> Iterator[tuple[str, Array]]:
     """`count` stretches of `rows` rows in turn from all backgrounds; `start`: from row 0."""
     rng = np.random.default_rng(seed)
-    real = {n: load(folder / "public" / f"{n}.csv").loss for n in REAL} if folder else {}
+    real = {n: load(folder / "public" / f"{n}.csv").loss for n in REAL}
     names = [*SYNTHETIC, *real]
     for i in range(count):
         name = names[i % len(names)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ablate.spikes import RULES, detect
-from benchmarks.spike_curves import labels, load, synthetic
+from benchmarks.spike_curves import curves_in, labels, load, name_of, synthetic
 from benchmarks.spike_detectors import DETECTORS, ours, touching
 
 
@@ -39,11 +39,9 @@ def interventions(folder: Path) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {
         name: {"found": 0, "of": 0, "false": 0, "delays": []} for name in ["ours + lr", *DETECTORS]
     }
-    for path in sorted((folder / "interventions").glob("*.csv")):
-        if path.stem == "labels":
-            continue
-        curve = load(path)
-        spans = [(int(m["start"]), int(m["end"])) for m in marks if m["run"] == path.stem]
+    for path in curves_in(folder / "interventions"):
+        curve, run = load(path), name_of(path)
+        spans = [(int(m["start"]), int(m["end"])) for m in marks if m["run"] == run]
         for who, total in out.items():
             if who == "ours + lr":
                 alarms = ours(curve.loss, curve.steps, **curve.signals)

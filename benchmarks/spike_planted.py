@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ablate.spikes import compare
-from benchmarks.spike_curves import Array, backgrounds, bump, load, local_sigma, spike, synthetic
+from benchmarks.spike_curves import Array, backgrounds, bump, load, local_sigma, spike
 from benchmarks.spike_detectors import DETECTORS, ours, touching
 
 ROWS, AT = 1400, 900
@@ -18,7 +18,7 @@ PLATEAU = np.concatenate((np.ones(40), np.linspace(1, 0.6, 30), np.linspace(0.6,
 
 
 def planted(
-    folder: Path | None, count: int, seed: int, plant: Callable[[Array, float], tuple[int, int]]
+    folder: Path, count: int, seed: int, plant: Callable[[Array, float], tuple[int, int]]
 ) -> dict[str, dict[str, float]]:
     """Recall, delay and false alarms of every detector on one kind of event."""
     found = {name: ([], [], [0]) for name in DETECTORS}
@@ -58,7 +58,7 @@ def masked(loss: Array, sigma: float, rng: np.random.Generator) -> tuple[int, in
     return at, at + 10
 
 
-def planted_cells(folder: Path | None, count: int, seed: int = 0) -> dict[str, Any]:
+def planted_cells(folder: Path, count: int, seed: int = 0) -> dict[str, Any]:
     """Every kind of event, `count` times; other seeds give other stretches and other noise."""
     rng = np.random.default_rng(100 * seed + 7)
     rest, first = ROWS - AT, 100 * seed
@@ -91,7 +91,7 @@ def planted_cells(folder: Path | None, count: int, seed: int = 0) -> dict[str, A
     }
 
 
-def early(folder: Path | None, count: int, seed: int = 0) -> dict[str, float]:
+def early(folder: Path, count: int, seed: int = 0) -> dict[str, float]:
     """Recall of a 12-sigma spike in rows 30 to 95 of a run."""
     rng = np.random.default_rng(100 * seed + 9)
     hits = dict.fromkeys(DETECTORS, 0)
@@ -104,14 +104,10 @@ def early(folder: Path | None, count: int, seed: int = 0) -> dict[str, float]:
     return {name: n / count for name, n in hits.items()}
 
 
-def pairs(folder: Path | None, count: int, seed: int = 0) -> dict[str, float]:
+def pairs(folder: Path, count: int, seed: int = 0) -> dict[str, float]:
     """A small event in one of two arms with the same data order, alone and paired."""
     rng = np.random.default_rng(100 * seed + 11)
-    if folder is not None:
-        a, b = (load(folder / "public" / f"modded_{n}_opt.csv").loss for n in ("adam", "muon"))
-    else:
-        a = synthetic("white", 5100, rng)
-        b = a + rng.normal(0, 0.003, 5100)
+    a, b = (load(folder / "public" / f"modded_{n}_opt.csv").loss for n in ("adam", "muon"))
     out: dict[str, list[float]] = {}
     for kind, shape in (("spike .05", np.full(3, 0.05)), ("shift .02", np.full(400, 0.02))):
         alone, together, delays = [], [], []

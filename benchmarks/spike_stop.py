@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from ablate.spikes.responses import StopRule
-from benchmarks.spike_curves import Array, backgrounds, load
+from benchmarks.spike_curves import Array, backgrounds, curves_in, load
 
 ROWS = 4000
 
 
-def stopped(folder: Path | None, count: int, seed: int = 0) -> dict[str, Any]:
+def stopped(folder: Path, count: int, seed: int = 0) -> dict[str, Any]:
     """(ended, of) on the labelled curves and on planted recoveries; delays on divergences."""
     out: dict[str, Any] = {}
-    if folder is not None:
-        paths = [p for p in sorted(folder.glob("*/*.csv")) if p.stem != "labels"]
-        out["curves"] = (sum(_ends(load(p).loss) is not None for p in paths), len(paths))
+    paths = [p for part in ("interventions", "public") for p in curves_in(folder / part)]
+    out["curves"] = (sum(_ends(load(p).loss) is not None for p in paths), len(paths))
     rng = np.random.default_rng(100 * seed + 12)
     back, lost, delays = [], [], []
     for _, loss in backgrounds(folder, ROWS, count, 100 * seed + 12, start=True):

@@ -1,6 +1,6 @@
 """The spike detector against the rules in use, on labelled curves and on planted events.
 
-    python -m benchmarks.spikes --curves FOLDER        # every bar; minutes
+    python -m benchmarks.spikes                        # every bar; minutes
     python -m benchmarks.spikes --quick                # 56 planted events a cell instead of 406
     python -m benchmarks.spikes --seed 1               # other planted events
     python -m benchmarks.spikes --ours                 # without the reference rules: a fifth of it
@@ -45,7 +45,7 @@ def cost(rows: int = 60_000) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--curves", help="folder of labelled curves (or ABLATE_CURVES)")
+    parser.add_argument("--curves", help="another folder of labelled curves (or ABLATE_CURVES)")
     parser.add_argument("--quick", action="store_true", help="56 planted events a cell")
     parser.add_argument("--ours", action="store_true", help="without the reference rules")
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
@@ -56,10 +56,9 @@ def main() -> None:
             del DETECTORS[name]
     folder = find_curves(options.curves)
     count = 56 if options.quick else 406
-    figures: dict[str, Any] = {"curves": folder is not None, "count": count, "seed": options.seed}
-    if folder is not None:
-        figures["mixtral"] = mixtral(folder)
-        figures["interventions"] = interventions(folder)
+    figures: dict[str, Any] = {"count": count, "seed": options.seed}
+    figures["mixtral"] = mixtral(folder)
+    figures["interventions"] = interventions(folder)
     figures["planted"] = planted_cells(folder, count, options.seed)
     figures["early"] = early(folder, count, options.seed)
     figures["pairs"] = pairs(folder, count, options.seed)
@@ -88,19 +87,16 @@ def table(figures: dict[str, Any]) -> str:
     def line(title: str, bar: str, cells: list[str]) -> None:
         lines.append(f"| {title} | {bar} | " + " | ".join(cells) + " |")
 
-    if figures["curves"]:
-        m = figures["mixtral"]
-        line("Mixtral, 10 clear spikes (false alarms)", "9 (0)",
-             [f"{m[n][0]} ({m[n][2]})" for n in names])  # fmt: skip
-        runs = figures["interventions"]
-        for title, keys in (
-            ("interventions, loss alone: found (false), delay median/longest", names),
-            ("the same with the recorded learning rate", ["ours + lr"]),
-        ):
-            cells = [_runs(runs[n]) for n in keys]
-            line(title, "13 (0), 0/15", cells + [""] * (len(names) - len(cells)))
-    else:
-        lines.append("| labelled curves | not found: synthetic backgrounds only |" + " |" * 6)
+    m = figures["mixtral"]
+    line("Mixtral, 10 clear spikes (false alarms)", "9 (0)",
+         [f"{m[n][0]} ({m[n][2]})" for n in names])  # fmt: skip
+    runs = figures["interventions"]
+    for title, keys in (
+        ("interventions, loss alone: found (false), delay median/longest", names),
+        ("the same with the recorded learning rate", ["ours + lr"]),
+    ):
+        cells = [_runs(runs[n]) for n in keys]
+        line(title, "13 (0), 0/15", cells + [""] * (len(names) - len(cells)))
     bars = {
         "sharp 10 sigma": "", "slow 20 sigma, tau 40": "", "broad 5 sigma x 240": ">= .90/70",
         "shift + 3 sigma": ">= .90/20", "ramp .03 sigma a row": ">= .95/140",

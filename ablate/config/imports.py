@@ -60,10 +60,10 @@ def users_own(field: str, name: str) -> Iterator[None]:
     except Exception as error:
         if not is_import_path(name):
             raise
-        raise ConfigError(field, name, f"cannot be built ({said(error)})") from error
+        raise ConfigError(field, name, f"cannot be built ({_said(error)})") from error
 
 
-def said(error: Exception) -> str:
+def _said(error: Exception) -> str:
     """An error in one line: its class, its message and where it was raised."""
     words = " ".join(str(error).split())
     frames = traceback.extract_tb(error.__traceback__)

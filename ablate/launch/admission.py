@@ -125,8 +125,10 @@ def note(attempt: Attempt, outcome: str, error: BaseException) -> None:
 
 
 def signature_of(error: BaseException) -> str:
-    """Equal for failures of one cause: the exception's class, and where it was raised."""
+    """Equal for failures of one cause: the exception's class, and where it was raised. What another
+    process of the trial told was raised nowhere here, and has only its words.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     last = [f"{os.path.basename(f.filename)}:{f.name}:{f.lineno}" for f in frames[-3:]]
-    text = json.dumps([type(error).__name__, *last])
+    text = json.dumps([type(error).__name__, *(last or [str(error)])])
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -7,23 +7,11 @@ from functools import partial
 
 from torch import nn
 
+from ablate.config.schema.parallel import EVERY, STRATEGIES
 from ablate.errors import ConfigError
 from ablate.model.block import Block, BlockGroup
 
-__all__ = ["WRAPS", "wrap_policy"]
-
-WRAPS = (
-    "by_block",
-    "by_block_and_size",
-    "by_block_group",
-    "by_block_group_and_size",
-    "size_based",
-    "one_in_two",
-    "one_in_three",
-    "one_in_four",
-    "one_in_five",
-)
-_EVERY = {"one_in_two": 2, "one_in_three": 3, "one_in_four": 4, "one_in_five": 5}
+__all__ = ["wrap_policy"]
 
 
 def wrap_policy(model: nn.Module, strategy: str | None) -> Callable[..., bool] | None:
@@ -37,8 +25,9 @@ def wrap_policy(model: nn.Module, strategy: str | None) -> Callable[..., bool] |
     """
     if strategy is None:
         return None
-    if strategy not in WRAPS:
-        raise ConfigError("fsdp.wrapping_strategy", strategy, "must be one of " + ", ".join(WRAPS))
+    if strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise ConfigError("fsdp.wrapping_strategy", strategy, f"must be one of {known}")
     if strategy == "size_based":
         # FSDP takes as long to import as torch itself, and no trial needs it.
         from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
@@ -52,7 +41,7 @@ def wrap_policy(model: nn.Module, strategy: str | None) -> Callable[..., bool] |
         [parts[name] for name in ("wte", "ff_out") if name in parts] if "size" in strategy else []
     )
     kind = BlockGroup if "group" in strategy else Block
-    every = _EVERY.get(strategy, 1)
+    every = EVERY.get(strategy, 1)
 
     def wraps(module: nn.Module, recurse: bool, nonwrapped_numel: int) -> bool:
         if recurse:

@@ -201,7 +201,7 @@ class OLMo(nn.Module):
             block.fine_grained = self.checkpoint if strategy == "fine_grained" else None
 
     def fsdp_wrap_policy(self, strategy: str | None) -> Callable[..., bool] | None:
-        """FSDP's auto_wrap_policy by one of `sharding.WRAPS`; None wraps the root alone."""
+        """FSDP's auto_wrap_policy by a strategy of `ParallelConfig`; None wraps the root alone."""
         return sharding.wrap_policy(self, strategy)
 
     def num_params(self, include_embedding: bool = True) -> int:

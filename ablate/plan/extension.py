@@ -93,7 +93,7 @@ def extend(study: StudyDir, overrides: Sequence[str], *, cwd: Path | None = None
     if changed <= {"seeds"}:
         arms, trials, info = [], _more_seeds(plan, new_seeds), plan.design_info
     else:
-        arms, trials, info = _more_arms(plan, manifest, sweep, written, cwd)
+        arms, trials, info = _more_arms(plan, manifest, written, cwd)
     known = {trial.fingerprint for trial in plan.trials}
     trials = [trial for trial in trials if trial.fingerprint not in known]
     factors = {name: list(labels) for name, labels in plan.factors.items()}
@@ -171,7 +171,6 @@ def _more_seeds(plan: Plan, seeds: Sequence[int]) -> list[PlannedTrial]:
 def _more_arms(
     plan: Plan,
     manifest: dict[str, Any],
-    sweep: SweepConfig,
     written: dict[str, Any],
     cwd: Path | None,
 ) -> tuple[list[PlannedArm], list[PlannedTrial], dict[str, Any] | None]:
@@ -181,15 +180,19 @@ def _more_arms(
         larger = plan_written(loose, name, [f"sweep={name}"], overrides, Composer(cwd))
     except PlanError as error:
         raise PlanError(f"The extended sweep is no sound plan. {error}") from None
-    now = {arm.name: arm for arm in larger.arms}
+    # By the first trial of each arm, as the frozen plan has it: at the rate that the sweep sets.
+    now: dict[str, dict[str, Any]] = {}
+    for trial in larger.trials:
+        now.setdefault(trial.arm, trial.config)
+    varied = {trial.arm for trial in plan.trials if trial.lr is not None}
     for arm in plan.arms:
         if arm.name not in now:
             raise StudyError(
                 f"The extended sweep has no arm {arm.name}, which {plan.study} has run. A study "
                 "only grows: keep its factors and levels, and add to them."
             )
-        changed = difference(arm.config, now[arm.name].config)
-        if plan.rates:
+        changed = difference(arm.config, now[arm.name])
+        if arm.name in varied:
             changed.pop("optim.lr", None)
         if changed:
             said = ", ".join(f"{f} {show(a)} to {show(b)}" for f, (a, b) in changed.items())

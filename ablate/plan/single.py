@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.config.compose import Composer
-from ablate.config.fingerprint import NESTED, TOP_LEVEL, fingerprint, trial_id
+from ablate.config.fingerprint import NESTED, TOP_LEVEL
 from ablate.design import BASELINE, slug
 from ablate.errors import ConfigError
 from ablate.plan.canonical import resolve
 from ablate.plan.sizing import costs
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
+from ablate.plan.trials import trial_of
 
 __all__ = ["DEFAULT_STUDY", "SingleTrial", "arm_name", "single_trial"]
 
@@ -82,14 +83,7 @@ def single_trial(
         parameters=parameters,
         flops_per_token=flops,
     )
-    trial = PlannedTrial(
-        id=trial_id(name, config, lr=lr),
-        arm=name,
-        seed=config["seed"],
-        lr=lr,
-        config=config,
-        fingerprint=fingerprint(config),
-    )
+    trial = trial_of(name, config, lr, varied=given)
     return SingleTrial(study=study, arm=arm, trial=trial)
 
 

@@ -62,10 +62,7 @@ class Attempt:
 
     def resumed_from(self, attempt: int, step: int) -> None:
         """Notes that this attempt continues `attempt` after `step`."""
-        write_json(
-            self.path / names.ATTEMPT,
-            {**self.record(), "resumed": {"attempt": attempt, "step": step}},
-        )
+        self.note(resumed={"attempt": attempt, "step": step})
 
     def note(self, **facts: Any) -> None:
         """Adds to what is known of this attempt."""

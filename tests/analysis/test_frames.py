@@ -204,7 +204,9 @@ def test_sections_that_trials_share_are_parsed_once_and_the_same(tmp_path: Path)
         assert frames.configs["s", trial.id] == flatten(trial.config())
 
 
-def test_events_name_the_batch_and_on_request_its_documents(tmp_path: Path) -> None:
+def test_events_name_the_batch_and_on_request_its_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = studies.write_study(tmp_path / "s", studies.values({"base": 0, "rope": 0.1}))
     trial = study.trial(load(study.path).trials["id"][0])
     happened = [
@@ -219,5 +221,6 @@ def test_events_name_the_batch_and_on_request_its_documents(tmp_path: Path) -> N
     files = [f"data.path={tmp_path / 'text.txt'}", f"data.cache_dir={tmp_path / 'cache'}"]
     config = resolve(Composer().compose(["size=tiny", "data=kjv", "data.corpus=null", *files]))
     (trial.path / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    named = load(study.path, batches=True).events.query("kind == 'spike'").iloc[0]
+    monkeypatch.chdir(study.path)
+    named = load(".", batches=True).events.query("kind == 'spike'").iloc[0]
     assert len(json.loads(named["sequences"])) == config["train"]["batch_size"]

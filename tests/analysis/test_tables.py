@@ -13,7 +13,7 @@ import pytest
 import statsmodels.formula.api as smf
 
 from ablate.analysis import parts, plots
-from ablate.analysis.estimate import fit
+from ablate.analysis.estimate import Fit, fit
 from ablate.analysis.tables.attribution import TOTAL, attribution
 from ablate.analysis.tables.costs import pareto
 from ablate.analysis.tables.equivalents import equivalents
@@ -82,15 +82,20 @@ def test_factor_intervals_cover() -> None:
     assert 0.92 <= hit / 450 <= 0.98
 
 
+@pytest.mark.parametrize("interplay", [0.0, 0.1])
 @pytest.mark.parametrize("orders", [1, 6, 40])
-def test_a_ladder_of_eight_steps_sums_exactly_to_the_total(orders: int) -> None:
+def test_a_ladder_of_eight_steps_sums_exactly_to_the_total(orders: int, interplay: float) -> None:
     rng = np.random.default_rng(orders)
     steps = list("abcdefgh")
     paths = [list(rng.permutation(steps)) for _ in range(orders)]
     name = lambda on: "+".join(sorted(on)) or "base"  # noqa: E731
     climbed = [[name(p[:i]) for i in range(9)] for p in paths]
-    worth = dict.fromkeys(itertools.chain(*climbed))
-    rows = [(a, s, 2 + len(a) * -0.01 + rng.normal(0, 0.01)) for a in worth for s in range(3)]
+    pairs = {p: interplay * rng.normal() for p in itertools.combinations(steps, 2)}
+    worth = {
+        a: 2 - 0.01 * len(a) + sum(v for p, v in pairs.items() if {*p} <= {*a.split("+")})
+        for a in dict.fromkeys(itertools.chain(*climbed))
+    }
+    rows = [(a, s, v + rng.normal(0, 0.01)) for a, v in worth.items() for s in range(3)]
     model = fit(*zip(*rows, strict=True))
     table = attribution(model, climbed, paths).set_index("step")
     gain = dict(zip(model.arms, model.effects, strict=True))
@@ -98,8 +103,27 @@ def test_a_ladder_of_eight_steps_sums_exactly_to_the_total(orders: int) -> None:
     assert table.loc[TOTAL, "gain"] == pytest.approx(total, abs=1e-12)
     assert table.drop(TOTAL)["gain"].sum() == pytest.approx(total, abs=1e-12)
     assert (table["error"] > 0).all()
-    # An order error only where orders differ by more than the trials' noise.
-    assert (table.drop(TOTAL)["order_error"] > 0).any() == (orders > 1)
+    for step in steps:
+        expected = beyond_noise(model, climbed, [p.index(step) for p in paths])
+        assert table.loc[step, "order_error"] ** 2 == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    if interplay or orders == 1:  # without any, orders may differ by less than the noise
+        assert (table.drop(TOTAL)["order_error"] > 0).all() == (orders > 1)
+
+
+def beyond_noise(model: Fit, climbed: list[list[str]], rungs: list[int]) -> float:
+    """Variance of a step's mean share by its orders: half the mean square between two orders, less
+    what the noise of their four trials' means adds to it.
+    """
+    place = {a: i for i, a in enumerate(model.arms)}
+    shares = np.zeros((len(climbed), len(place)))
+    for row, arms, rung in zip(shares, climbed, rungs, strict=True):
+        row[place[arms[rung + 1]]], row[place[arms[rung]]] = 1, -1
+    halves = [
+        ((c @ model.effects) ** 2 - model.sigma**2 * (c @ model.covariance @ c)) / 2
+        for c in (a - b for a, b in itertools.combinations(shares, 2))
+    ]
+    left = 1 / len(climbed) - 1 / factorial(8)
+    return max(0.0, left * float(np.mean(halves))) if halves else 0.0
 
 
 def test_over_all_orders_it_is_the_shapley_value() -> None:
@@ -293,6 +317,7 @@ def test_spike_scores_of_all_trials_at_once_are_the_published_ones() -> None:
         "a": rng.normal(0, 1, 4000),
         "b": rng.standard_t(3, 3000) + 50,
         "c": rng.normal(0, 1, 900),
+        "d": np.concatenate([rng.normal(0, 1, 2000), [20.0], rng.normal(0, 1, 900), [1e20]]),
     }
     curves = pd.concat(
         [pd.DataFrame({"id": k, "train/loss": v}) for k, v in parts.items()], ignore_index=True
@@ -300,6 +325,7 @@ def test_spike_scores_of_all_trials_at_once_are_the_published_ones() -> None:
     made = spike_scores(curves, dict(curve_slices(curves)), "train/loss")
     assert made == {k: pytest.approx(olmo2_score(v)) for k, v in parts.items() if len(v) > 1000}
     assert made["b"] > 0
+    assert made["d"] == pytest.approx(100 * 2 / 2902), "both, although one dwarfs all before it"
 
 
 def test_recorded_events_count_as_they_were_recorded() -> None:

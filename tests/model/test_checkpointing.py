@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from ablate.config.schema.parallel import STRATEGIES as WRAPS
 from ablate.errors import ConfigError
 from ablate.model.block import Block
 from ablate.model.checkpointing import STRATEGIES
-from ablate.model.sharding import WRAPS
 from tests.model.models import OLMO2, tiny, tokens
 
 RECOMPUTED = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,36 +9,28 @@ from typing import Any
 from ablate.config.fingerprint import trial_id
 from ablate.rundir import TrialDir
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+
+from tiny import Server
+
 __all__ = ["STEPS", "Config", "Crew", "Rows", "largest_differences", "make_trial", "said"]
 
-ROOT = Path(__file__).parents[2]
 STEPS = 20
 Config = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
-class Crew:
+class Crew(Server):
     """Runs trials in several processes."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("forked_ranks.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        )
+        super().__init__(Path(__file__).with_name("forked_ranks.py"))
 
     def run(
         self, trial: TrialDir, processes: int, fault: Config | None = None, timeout: float = 100
     ) -> list[int]:
         """Exit codes of the processes of one attempt; -9 where one was killed."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        request = {"trial": str(trial.path), "world": processes, "fault": fault, "timeout": timeout}
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        return self.ask(trial=str(trial.path), world=processes, fault=fault, timeout=timeout)
 
 
 def make_trial(folder: Path, config: Config) -> TrialDir:

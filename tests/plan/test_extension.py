@@ -160,3 +160,22 @@ def test_adopting_writes_the_next_round_as_a_sweep(plan, tmp_path, capsys) -> No
         run("mine", "--adopt", "norm-rms")
     with pytest.raises(ConfigError, match="Did you mean norm-rms"):
         run("mine", "--adopt", "norm-rm")
+
+
+@pytest.mark.parametrize(
+    "lr",
+    [2e-3, {"default": [1e-3, 2e-3], "norm-rms": 3e-3}, {"norm-rms": [2e-3, 4e-3]}],
+    ids=["one rate", "brackets that differ", "one bracket"],
+)
+def test_more_seeds_run_at_the_rates_of_their_arms(plan, lr) -> None:
+    study = freeze(plan(factors=FACTORS, lr=lr))
+    assert run("mine", "sweep.seeds=4") == 0
+    larger = plan_sweep(["sweep=mine", "sweep.seeds=4"])
+    assert {t.id for t in study.trials()} == {t.id for t in larger.trials}
+    for trial in larger.trials:
+        assert study.trial(trial.id).config() == trial.config
+    assert run("mine", 'sweep.factors.bias=["bias=none"]') == 0
+    assert [a["name"] for a in study.manifest()["arms"]][-1] == "bias-none"
+    if isinstance(lr, float):
+        with pytest.raises(StudyError, match=r"optim\.lr 0\.002 to 0\.003"):
+            run("mine", "sweep.lr=3e-3")

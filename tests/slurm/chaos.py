@@ -183,6 +183,7 @@ class Chaos:
             code = clients[-1].wait(120)
             verdict.note("exit code of the client that waited to the end", code)
             verdict.faults = faults.done
+            verdict.missed = sorted(set(faults.plan()) - set(faults.done))
             shares = [f"{share:.0%}" for share in statistics.quantiles(faults.at, n=4)]
             verdict.note("a quarter, a half, three quarters of the faults came by", shares)
             verdict.note("seconds of the disturbed run", round(time.monotonic() - began))

@@ -22,6 +22,8 @@ LAST = 0.9
 """The last fault strikes when so much of all steps is done."""
 PATIENCE = 60.0
 """So long a fault waits for its share of the steps: where all nodes are down, nothing goes on."""
+TRIES = 30
+"""So often a fault that finds nobody to hurt is put off: a node is down for as long as 45 s."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Faults:
                 self.done[kind] += 1
                 self.at.append(share)
                 self.say(f"{share:4.0%} {kind}: {what}")
-            elif tries < 5:
+            elif tries < TRIES:
                 waiting.insert(min(2, len(waiting)), (kind, tries + 1))
             self._pause(self.rng.uniform(0.5, 2.0))
         while self.later:

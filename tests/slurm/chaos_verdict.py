@@ -21,12 +21,15 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
+    missed: list[str] = field(default_factory=list)
+    """Kinds of faults that struck nobody before the end."""
 
     def note(self, what: str, figure: Any) -> None:
         self.figures[what] = figure
 
     def table(self) -> str:
         rows = [(f"fault: {kind}", n) for kind, n in sorted(self.faults.items())]
+        rows += [(f"fault: {kind}", 0) for kind in self.missed]
         rows += list(self.figures.items())
         rows += [("violations", len(self.violations))]
         width = max(len(name) for name, _ in rows)

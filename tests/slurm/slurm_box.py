@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -79,10 +79,16 @@ def why_not() -> str | None:
         return "a Slurm cluster on this machine needs root"
     if missing_programs() and must_run():
         install()
-    missing = missing_programs()
-    if missing:
-        return f"no Slurm here ({', '.join(missing)}); ABLATE_TEST_INSTALL=1 installs it with apt"
+    if missing := missing_programs():
+        return f"there is no Slurm here ({', '.join(missing)} not found)"
     return None
+
+
+def give_up(reason: str) -> NoReturn:
+    """Skips the test, or fails it where it must run."""
+    if must_run():
+        pytest.fail(f"ABLATE_TEST_INSTALL=1, but {reason}")
+    pytest.skip(f"{reason}; ABLATE_TEST_INSTALL=1 installs Slurm, and makes this an error")
 
 
 def install() -> None:

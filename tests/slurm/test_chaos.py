@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chaos import run_chaos
-from slurm_box import why_not
+from slurm_box import give_up, why_not
 
 pytestmark = pytest.mark.slurm
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slurm
 @pytest.fixture(autouse=True)
 def _needs_a_cluster() -> None:
     if reason := why_not():
-        pytest.skip(reason)
+        give_up(reason)
 
 
 def test_a_dozen_trials_survive_one_fault_of_each_kind() -> None:
@@ -20,6 +20,7 @@ def test_a_dozen_trials_survive_one_fault_of_each_kind() -> None:
     print(verdict.table())
     assert not verdict.violations
     assert verdict.figures["done"] == verdict.trials == 12
+    assert len(verdict.missed) <= 2, "whom nothing hurts has survived nothing"
 
 
 @pytest.mark.slow
@@ -28,3 +29,4 @@ def test_two_hundred_trials_survive_chaos() -> None:
     print(verdict.table())
     assert not verdict.violations
     assert verdict.figures["done"] == verdict.trials == 200
+    assert verdict.missed == []

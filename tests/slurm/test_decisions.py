@@ -15,7 +15,7 @@ import pytest
 from fake_node import make_study
 
 from ablate.config.schema import ClusterConfig, TrialConfig
-from ablate.errors import ConfigError
+from ablate.errors import ConfigError, LostProcessError
 from ablate.launch import admission
 from ablate.launch.ranks import Rank, rank_of
 from ablate.launch.slurm.ending import Facts, judge
@@ -234,6 +234,13 @@ def test_only_deaths_without_progress_use_up_the_budget(
     assert end is not None
     assert (end["status"], end["outcome"]) == ("failed", "node")
     assert "3 times without progress" in end["reason"]
+
+
+def test_different_failures_told_by_other_processes_are_not_one_cause() -> None:
+    told = [LostProcessError(f"process 1 of the trial: {what}", "code") for what in ("a", "b", "b")]
+    one, other, again = map(admission.signature_of, told)
+    assert one != other
+    assert other == again
 
 
 def test_a_node_on_which_several_jobs_died_is_known(tmp_path: Path) -> None:

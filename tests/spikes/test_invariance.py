@@ -21,16 +21,15 @@ from numpy.typing import NDArray
 
 from ablate.spikes import Detector, detect, latest
 from ablate.spikes.events import Event
-from benchmarks.spike_curves import find_curves, load, synthetic
+from benchmarks.spike_curves import curves_in, find_curves, load, synthetic
 
 Array = NDArray[np.float64]
 
 CURVES = Path(__file__).parent / "curves"
-OWN = [p for p in sorted(CURVES.glob("*.csv")) if p.stem != "labels"]
+OWN = curves_in(CURVES)
 """Runs of `ablate train`, from which the columns step, loss, grad_norm and lr were kept."""
-FOLDER = find_curves(None)
-PUBLIC = sorted(FOLDER.glob("*/*.csv")) if FOLDER else []
-FILES = [p for p in [*OWN, *PUBLIC] if p.stem != "labels"]
+LABELLED = [p for part in ("interventions", "public") for p in curves_in(find_curves() / part)]
+FILES = [*OWN, *LABELLED]
 GRID = 2.0**20
 """Losses are put on multiples of its inverse: sums and halves of these are exact."""
 

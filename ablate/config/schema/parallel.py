@@ -9,8 +9,10 @@ from ablate.config.schema.training import TrainConfig
 from ablate.config.typed import check_types, require
 from ablate.errors import ConfigError
 
-__all__ = ["ParallelConfig"]
+__all__ = ["EVERY", "STRATEGIES", "ParallelConfig"]
 
+EVERY = {"one_in_two": 2, "one_in_three": 3, "one_in_four": 4, "one_in_five": 5}
+"""Strategies that take each nth block."""
 
 STRATEGIES = (
     "by_block",
@@ -18,11 +20,9 @@ STRATEGIES = (
     "by_block_group",
     "by_block_group_and_size",
     "size_based",
-    "one_in_two",
-    "one_in_three",
-    "one_in_four",
-    "one_in_five",
+    *EVERY,
 )
+"""OLMo's, of wrapping modules for FSDP."""
 
 
 @dataclass(frozen=True, kw_only=True)

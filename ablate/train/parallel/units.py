@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from ablate.config.schema.parallel import EVERY
 from ablate.errors import ConfigError
 from ablate.model import OLMo
 
@@ -13,8 +14,6 @@ __all__ = ["units"]
 
 LARGE = 10**8
 """Parameters from which `size_based` gathers a module by itself, as torch's own policy does."""
-
-EVERY = {"one_in_two": 2, "one_in_three": 3, "one_in_four": 4, "one_in_five": 5}
 
 
 def units(model: OLMo, strategy: str | None, *, head: bool) -> Iterator[list[nn.Module]]:
