@@ -103,27 +103,52 @@ def test_a_ladder_of_eight_steps_sums_exactly_to_the_total(orders: int, interpla
     assert table.loc[TOTAL, "gain"] == pytest.approx(total, abs=1e-12)
     assert table.drop(TOTAL)["gain"].sum() == pytest.approx(total, abs=1e-12)
     assert (table["error"] > 0).all()
-    for step in steps:
-        expected = beyond_noise(model, climbed, [p.index(step) for p in paths])
+    parts = {s: seen_and_noise(model, climbed, [p.index(s) for p in paths]) for s in steps}
+    mean = np.mean([seen for seen, _ in parts.values()])
+    for step, (seen, noise) in parts.items():
+        moderated = (2 * mean + (orders - 1) * seen) / (2 + orders - 1)
+        expected = max(0.0, moderated - noise)
         assert table.loc[step, "order_error"] ** 2 == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        own = table.loc[step, "noise_error"] ** 2 - noise + moderated
+        assert table.loc[step, "error"] ** 2 == pytest.approx(own, rel=1e-9)
     if interplay or orders == 1:  # without any, orders may differ by less than the noise
         assert (table.drop(TOTAL)["order_error"] > 0).all() == (orders > 1)
 
 
-def beyond_noise(model: Fit, climbed: list[list[str]], rungs: list[int]) -> float:
-    """Variance of a step's mean share by its orders: half the mean square between two orders, less
-    what the noise of their four trials' means adds to it.
+def seen_and_noise(model: Fit, climbed: list[list[str]], rungs: list[int]) -> tuple[float, float]:
+    """Variance of a step's mean share as its orders show it, half the mean square between two of
+    them; and what the noise of their four trials' means adds to that.
     """
     place = {a: i for i, a in enumerate(model.arms)}
     shares = np.zeros((len(climbed), len(place)))
     for row, arms, rung in zip(shares, climbed, rungs, strict=True):
         row[place[arms[rung + 1]]], row[place[arms[rung]]] = 1, -1
-    halves = [
-        ((c @ model.effects) ** 2 - model.sigma**2 * (c @ model.covariance @ c)) / 2
-        for c in (a - b for a, b in itertools.combinations(shares, 2))
-    ]
+    between = [a - b for a, b in itertools.combinations(shares, 2)]
+    if not between:
+        return 0.0, 0.0
     left = 1 / len(climbed) - 1 / factorial(8)
-    return max(0.0, left * float(np.mean(halves))) if halves else 0.0
+    seen = np.mean([(c @ model.effects) ** 2 / 2 for c in between])
+    noise = np.mean([model.sigma**2 * (c @ model.covariance @ c) / 2 for c in between])
+    return left * float(seen), left * float(noise)
+
+
+@pytest.mark.parametrize(("orders", "known"), [(1, False), (2, False), (3, False), (4, True)])
+def test_too_few_drawn_orders_have_shares_and_a_total_but_no_interval_of_a_share(
+    orders: int, known: bool
+) -> None:
+    rng = np.random.default_rng(orders)
+    paths = [list(p) for p in itertools.islice(itertools.permutations("abcd"), orders)]
+    climbed = [["".join(sorted(p[:i])) or "base" for i in range(5)] for p in paths]
+    arms = dict.fromkeys(itertools.chain(*climbed))
+    model = fit(*zip(*((a, s, rng.normal()) for a in arms for s in range(3)), strict=True))
+    table = attribution(model, climbed, paths, drawn=True).set_index("step")
+    ends = table.drop(TOTAL)[["low", "high", "error"]]
+    assert np.isfinite(ends).to_numpy().all() == known
+    assert np.isnan(ends).to_numpy().all() == (not known)
+    assert np.isfinite(table[["gain", "noise_error"]]).to_numpy().all()
+    assert np.isfinite(table.loc[TOTAL, "high"])
+    meant = attribution(model, climbed, paths).set_index("step")
+    assert np.isfinite(meant["high"]).all() == (orders in (1, 4))
 
 
 def test_over_all_orders_it_is_the_shapley_value() -> None:
