@@ -118,15 +118,15 @@ def _compare(
     """Prints and writes how the studies compare; the files lie with the first, or in --out."""
     from rich.console import Console
 
-    from ablate.analysis.comparison import compare, show_comparison, to_json, write_comparison
+    from ablate.analysis.comparison import compare, show_comparison, write_comparison
 
-    table, notes = compare(judged)
+    comparison = compare(judged)
     if not options.json:
-        show_comparison(table, notes, judged, Console(highlight=False))
+        show_comparison(comparison, Console(highlight=False))
     folder = _folder(first) if options.out is None else Path(options.out)
-    where = write_comparison(table, notes, judged, folder)
-    print(f"Comparison: {where}", file=sys.stderr if options.json else sys.stdout)
-    return to_json(table)
+    page = write_comparison(comparison, folder)
+    print(f"Comparison: {page}", file=sys.stderr if options.json else sys.stdout)
+    return comparison.to_json()
 
 
 def _parser() -> Parser:

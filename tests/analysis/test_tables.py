@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from scipy import stats
+from statsmodels.stats.oneway import anova_oneway
 
 from ablate.analysis import parts, plots
 from ablate.analysis.estimate import Fit, fit
@@ -388,16 +390,67 @@ def test_tail_noise_is_the_spread_around_the_trend() -> None:
 
 
 def study(d: float, error: float = 0.001) -> pd.DataFrame:
-    row = {"arm": "x", "reference": "base", "difference": d, "low": d - 2 * error, "seeds": 3}
-    return pd.DataFrame([row | {"high": d + 2 * error, "verdict": "better", "error": error}])
+    row = {"arm": "x", "reference": "base", "difference": d, "low": d - 2 * error, "seeds": 3,
+           "high": d + 2 * error, "verdict": "better", "error": error, "diverged": 0}  # fmt: skip
+    return pd.DataFrame([row])
 
 
 def test_studies_are_compared_by_what_their_arms_change() -> None:
     changes = {"one": {"x": ["rope: 0 → 1"]}, "two": {"x": ["rope: 0 → 1"]}, "three": {"x": ["n"]}}
     tables = {"one": study(-0.02), "two": study(-0.021), "three": study(5.0)}
-    made = compare_studies(tables, changes)
+    freedom = dict.fromkeys(tables, 8)
+    made = compare_studies(tables, changes, freedom)
     assert made["study"].tolist() == ["one", "two"]
     assert made["pooled"].tolist() == pytest.approx([-0.0205] * 2)
     assert made["p_agree"].iloc[0] > 0.4
-    apart = compare_studies({"one": study(-0.02), "two": study(0.02)}, changes)
+    apart = compare_studies({"one": study(-0.02), "two": study(0.02)}, changes, freedom)
     assert apart["p_agree"].iloc[0] < 1e-6
+
+
+def samples(rng: np.random.Generator, sizes: list[int], sds: list[float]) -> list[np.ndarray]:
+    return [rng.normal(0, sd, n) for n, sd in zip(sizes, sds, strict=True)]
+
+
+def as_studies(values: list[np.ndarray]) -> tuple[dict, dict, dict]:
+    """Of each sample a study whose one effect is its mean."""
+    tables, changes, freedom = {}, {}, {}
+    for i, x in enumerate(values):
+        row = {"arm": "x", "reference": "base", "difference": x.mean(), "low": -9.0, "high": 9.0,
+               "error": x.std(ddof=1) / np.sqrt(len(x)), "verdict": "undecided", "seeds": len(x),
+               "diverged": 0}  # fmt: skip
+        tables[f"s{i}"] = pd.DataFrame([row])
+        changes[f"s{i}"], freedom[f"s{i}"] = {"x": ["a: 0 → 1"]}, len(x) - 1
+    return tables, changes, freedom
+
+
+def test_studies_agree_by_the_test_of_welch_and_two_pool_with_the_interval_of_welch() -> None:
+    rng = np.random.default_rng(0)
+    three = samples(rng, [4, 6, 9], [1.0, 2.0, 0.5])
+    made = compare_studies(*as_studies(three)).iloc[0]
+    oracle = anova_oneway(three, use_var="unequal", welch_correction=True)
+    assert made["p_agree"] == pytest.approx(oracle.pvalue, rel=1e-9)
+    # The mean of two samples of one size is half the difference of one and the other's negative.
+    one, two = samples(rng, [5, 5], [1.0, 3.0])
+    made = compare_studies(*as_studies([one, two])).iloc[0]
+    low, high = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
+    assert (made["pooled_low"], made["pooled_high"]) == pytest.approx((low / 2, high / 2))
+
+
+def test_the_pooled_interval_of_few_seeds_covers() -> None:
+    rng, hit = np.random.default_rng(1), 0
+    for _ in range(400):
+        made = compare_studies(*as_studies(samples(rng, [3, 3], [1.0, 2.0]))).iloc[0]
+        hit += made["pooled_low"] < 0 < made["pooled_high"]
+    assert 0.93 <= hit / 400 <= 0.99  # by precisions that three seeds estimate: 0.73
+
+
+def test_what_is_refused_lost_or_counted_twice_is_not_pooled() -> None:
+    rng = np.random.default_rng(2)
+    tables, changes, freedom = as_studies(samples(rng, [3, 3], [1.0, 1.0]))
+    refused = compare_studies(tables, changes, freedom, refuse=lambda arms: "they differ")
+    assert refused["note"].tolist() == ["not pooled: they differ"] * 2
+    assert refused["pooled"].isna().all()
+    tables["s1"]["diverged"] = 1
+    lost = compare_studies(tables, changes, freedom)
+    assert lost["pooled"].isna().all()
+    assert lost["note"].str.contains("diverged").all()
