@@ -47,7 +47,7 @@ def same_trials(judged: Sequence[Judgement], arms: Mapping[str, str]) -> str:
         trials = j.frames.trials
         own = trials[trials["arm"].isin([row["arm"], row["reference"]])
                      & trials["id"].isin(j.chosen)]  # fmt: skip
-        for mark in own.get("fingerprint", pd.Series(dtype=object)).dropna():
+        for mark in own["fingerprint"].dropna() if "fingerprint" in own else ():
             if seen.setdefault(str(mark), j.study) != j.study:
                 return f"{seen[str(mark)]} and {j.study} hold the same trials, not two samples"
     return ""

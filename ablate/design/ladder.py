@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from ablate.design.arm import (
     BASELINE,
@@ -27,7 +27,7 @@ from ablate.errors import ConfigError, PlanError
 
 __all__ = ["FEWEST_ORDERS", "Orders", "ladder", "ladder_info", "ladder_orders", "too_few_orders"]
 
-Orders = int | str | Sequence[Literal["given", "reverse"]]
+Orders = int | str | Sequence[str]
 """given, reverse, a list of these, or how many orders are drawn."""
 
 MOST_ORDERS = 1000
