@@ -167,6 +167,20 @@ SPIKES = {
 """Field of the section spikes -> the responses that read it."""
 
 
+CLIPS = {
+    "max_norm": ("norm", "percentile_history", "zclip"),
+    "max_ratio": ("ratio",),
+    "max_value": ("value",),
+    "percentile": ("percentile", "percentile_history"),
+    "history": ("percentile_history",),
+    "agc_ratio": ("agc",),
+    "agc_floor": ("agc",),
+    "z_limit": ("zclip",),
+    "z_decay": ("zclip",),
+}
+"""Field of the section clip -> the rules that read it."""
+
+
 def _unread_of_spikes(name: str) -> Iterator[tuple[str, str]]:
     for field, readers in SPIKES.items():
         if name not in readers and not is_import_path(name):
@@ -176,10 +190,10 @@ def _unread_of_spikes(name: str) -> Iterator[tuple[str, str]]:
 def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _unread_of_spikes(config["spikes"]["name"])
     clip, optim, schedule = config["clip"], config["optim"], config["schedule"]
-    readers = {"max_norm": "norm", "max_ratio": "ratio", "max_value": "value"}
-    for name, reader in readers.items():
-        if clip["name"] != reader and not is_import_path(clip["name"]):
-            yield f"clip.{name}", f"only clip.name={reader} reads it, not {clip['name']}"
+    for name, readers in CLIPS.items():
+        if clip["name"] not in readers and not is_import_path(clip["name"]):
+            known = " and ".join(readers)
+            yield f"clip.{name}", f"only clip.name={known} reads it, not {clip['name']}"
     if clip["name"] == "none":
         for name in ("warmup_steps", "warmup_factor"):
             yield f"clip.{name}", "nothing is clipped"

@@ -208,7 +208,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim, config.schedule.foundation_layers),
-        clip=build_clip(config.clip, list(named), config.optim.betas),
+        clip=build_clip(config.clip, list(named), config.optim.betas, list(named.values())),
         rate=build_schedule(
             config.schedule, peak=config.optim.lr, steps=c.steps, tokens_per_step=tokens_per_step
         ),

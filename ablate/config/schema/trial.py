@@ -95,6 +95,10 @@ class TrialConfig:
         if self.precision.name == "fp16":
             reason = f"scales gradients by what one process sees of them (parallel={name})"
             raise ConfigError("precision.name", "fp16", reason, f"Use bf16, or {remedy[4:]}")
+        if self.clip.name in ("percentile", "agc"):
+            reason = f"measures whole tensors, and parallel={name} divides them"
+            other = "Use clip=percentile_history, which needs their norms alone, or parallel=ddp"
+            raise ConfigError("clip.name", self.clip.name, reason, other)
         if self.spikes.name == "rewind":
             reason = f"keeps copies of whole weights in memory, which parallel={name} is to avoid"
             raise ConfigError("spikes.name", "rewind", reason, remedy)
