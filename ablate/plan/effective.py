@@ -51,11 +51,9 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     if result["model"]["bias_for_layer_norm"] is not None or _norm_has_affine(model):
         result["model"]["bias_for_layer_norm"] = model.norm_bias
-    if model.layer_norm_type == "low_precision" and config["precision"]["name"] not in (
-        "bf16",
-        "fp16",
-    ):
-        result["model"]["layer_norm_type"] = "default"  # it differs under autocast only
+    if model.layer_norm_type == "low_precision" and config["precision"]["name"] != "bf16":
+        # It differs under autocast only, and precision=fp16 computes every norm in float16.
+        result["model"]["layer_norm_type"] = "default"
     if model.init_fn in ("mitchell", "full_megatron"):
         result["model"]["init_cutoff_factor"] = model.init_cutoff_factor or 3.0
     result["train"]["sequence_length"] = length
@@ -225,8 +223,8 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"schedule.{name}", "the learning rate is constant"
         elif amount("schedule.warmup", schedule["warmup"])[1] == 0:
             yield "schedule.warmup_min_lr", "schedule.warmup is 0"
-    if config["precision"]["name"] != "fp16":
-        yield "precision.initial_scale", "only precision.name=fp16 scales gradients"
+    if not config["precision"]["name"].startswith("fp16"):
+        yield "precision.initial_scale", "only fp16 and fp16_protected scale gradients"
     data = config["data"]
     if data["tokenizer"] != "bpe":
         yield "data.tokenizer_vocab_size", "only data.tokenizer=bpe reads it"

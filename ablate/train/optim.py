@@ -18,17 +18,13 @@ from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
 from ablate.model.foundation import in_foundation
+from ablate.model.names import NORM_SLOTS
 from ablate.train.lean import postpone_dynamo
 
 __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_groups"]
 
 Groups = list[dict[str, Any]]
 EMBEDDING_SLOTS = ("wte", "wpe", "position")
-NORM_SLOTS = (
-    "attn_norm", "ff_norm", "attn_norm_after", "ff_norm_after", "q_norm", "k_norm", "ln_f",
-    "emb_norm",
-)  # fmt: skip
-"""Where these stand in the model, so that a user's own class in their place is recognised too."""
 
 
 def kind_of(model: nn.Module, name: str) -> str | None:

@@ -90,10 +90,17 @@ class Run:
             with self.precision.autocast():
                 hidden = model(**part.model_inputs, unembed=False).logits
                 head: Any = self.model.unembedding
-                return chunked_loss(hidden, head, part.labels, loss.z_loss, loss.chunk)
+                return chunked_loss(
+                    hidden,
+                    head,
+                    part.labels,
+                    loss.z_loss,
+                    loss.chunk,
+                    self.precision.protects_loss,
+                )
         with self.precision.autocast():
             logits = model(**part.model_inputs).logits
-        return language_loss(logits, part.labels, loss.z_loss)
+        return language_loss(logits, part.labels, loss.z_loss, self.precision.protects_loss)
 
     def gradients(self) -> list[Tensor]:
         """What lies here of them."""
