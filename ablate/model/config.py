@@ -129,7 +129,9 @@ class ModelConfig:
     position=learned.
     """
     foundation_layers: int | None = None
-    """Confines the norms' noise to the embedding and so many of the lowest blocks; None: all."""
+    """Confines the norms' noise, and the narrow (or wide) part of a taper, to the embedding and so
+    many of the lowest blocks; None: noise everywhere, a taper in `width_segments` steps.
+    """
     norm_noise: float = 0.0
     """Standard deviation of the noise in the norms of the residual stream, in training only."""
     norm_noise_at: str = "after"
@@ -146,6 +148,16 @@ class ModelConfig:
     """
     norm_grad_clip_by: str = "value"
     """value (each element) or norm (of each position's vector)."""
+    width_taper: float = 1.0
+    """Width of the lowest layer (and the embedding) over that of the highest; see `widths`."""
+    width_segments: int = 4
+    """Steps, of equal depth, in which a tapered width changes."""
+    width_match: str = "params"
+    """What a tapered model has in common with the uniform one: params, flops or none (the mean
+    width).
+    """
+    layer_widths: list[int] | None = None
+    """Each layer's width, written out instead of tapered; MLPs are in proportion."""
 
     def __post_init__(self) -> None:
         check_types(self, "model")

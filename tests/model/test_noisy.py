@@ -181,7 +181,7 @@ def test_the_clamps_limit_follows_the_unit_of_the_loss() -> None:
         ({"norm_grad_clip": 0.0}, "norm_grad_clip"),
         ({"norm_grad_clip_by": "size"}, "norm_grad_clip_by"),
         ({"layer_norm_scale": False, "bias_for_layer_norm": False}, "layer_norm_scale"),
-        ({"foundation_layers": 1}, "foundation_layers.*norm_noise is 0"),
+        ({"foundation_layers": 1}, "foundation_layers.*norm_noise=0"),
         ({"foundation_layers": 3, "norm_noise": 0.1}, "foundation_layers.*n_layers=2"),
         ({"foundation_layers": 0, "norm_noise": 0.1}, "foundation_layers.*no norm"),
     ],
