@@ -37,6 +37,8 @@ class Block(nn.Module):
     ff_proj: Linear
     fine_grained_attention = False
     """Whether fine-grained checkpointing recomputes attention too."""
+    softmax: torch.dtype | None = None
+    """The type of attention's logits and softmax; None: as the kernel has it (see `protection`)."""
 
     def __init__(self, layer: int, config: ModelConfig) -> None:
         super().__init__()
@@ -141,7 +143,8 @@ class Block(nn.Module):
         if self.recorder is not None:
             name = f"model/attention_logit_max/{self.layer}"
             self.recorder.largest(name, largest_logit(q, k, scope))
-        y = attend(q, k, v, scope, config.attention_dropout if self.training else 0.0)
+        dropout = config.attention_dropout if self.training else 0.0
+        y = attend(q, k, v, scope, dropout, softmax=self.softmax)
         return self.attn_out(y.transpose(1, 2).flatten(2)), present
 
     def _drop(self, x: Tensor) -> Tensor:
