@@ -88,7 +88,21 @@ def shrink(config: ModelConfig, length: int) -> ModelConfig:
         residual_dropout=0.0,
         embedding_dropout=0.0,
         init_device=None,
+        norm_segments=_divisor(config.norm_segments, width),
+        foundation_layers=_fewer(config.foundation_layers, config.n_layers, layers),
     )
+
+
+def _divisor(segments: int | None, width: int) -> int | None:
+    """The largest divisor of the width, itself left out, up to so many."""
+    if segments is None:
+        return None
+    return max(k for k in range(1, width) if width % k == 0 and k <= segments)
+
+
+def _fewer(blocks: int | None, of: int, layers: int) -> int | None:
+    """The same share of the layers, and none only for none."""
+    return blocks if not blocks else max(1, round(blocks * layers / of))
 
 
 def build(config: ModelConfig, length: int) -> Built:
@@ -103,6 +117,8 @@ def build(config: ModelConfig, length: int) -> Built:
 
 def _build(config: ModelConfig) -> Built:
     model = OLMo(config, init_params=True, seed=0)
+    if model.moment is not None:
+        model.moment.step, model.moment.steps = 1, 2  # its noise is the same each time
     initial = {name: p.detach().clone() for name, p in model.named_parameters()}
     with torch.no_grad():
         for name, parameter in model.named_parameters():

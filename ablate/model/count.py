@@ -9,6 +9,7 @@ activation, E the rows of the embedding:
 | attention output          | d d         | d        | each layer                          |
 | MLP in, MLP out           | d i + o d   | i + d    | each layer                          |
 | attn_norm, ff_norm        | d each      | d each   | each layer; with peri_norm two more |
+|                           |             |          | norm_segments each, where it is set |
 | q_norm, k_norm            | d and k     | the same | each layer; per head: the head size |
 | ln_f, emb_norm            | d           | d        |                                     |
 | embedding, untied head    | E d         | E (head) |                                     |
@@ -44,7 +45,7 @@ def parameters(config: ModelConfig, include_embedding: bool = True) -> int:
         return _on_meta(config).num_params(include_embedding=include_embedding)
     c = config
     blocks = _matrices(c) + _biases(c) + _block_norms(c)
-    final = _norm(c, c.d_model, c.layer_norm_with_affine)
+    final = _stream_norm(c)
     total = c.n_layers * blocks + final * (2 if c.embedding_layer_norm else 1)
     if not c.weight_tying:
         total += c.embedding_rows * (c.d_model + c.include_bias)
@@ -92,13 +93,20 @@ def _biases(c: ModelConfig) -> int:
 
 
 def _block_norms(c: ModelConfig) -> int:
-    norms = _norm(c, c.d_model, c.layer_norm_with_affine) * (4 if c.peri_norm else 2)
+    norms = _stream_norm(c) * (4 if c.peri_norm else 2)
     if c.attention_layer_norm:
         per_head = c.attention_layer_norm_per_head
         queries = c.head_dim if per_head else c.d_model
         keys = c.head_dim if per_head else c.head_dim * c.effective_n_kv_heads
         norms += _norm(c, queries + keys, c.attention_layer_norm_with_affine)
     return norms
+
+
+def _stream_norm(c: ModelConfig) -> int:
+    """A norm of the residual stream: scale and shift of each feature, or of each segment."""
+    if not c.layer_norm_with_affine:
+        return 0
+    return (c.norm_segments or c.d_model) * (c.layer_norm_scale + c.norm_bias)
 
 
 def _norm(c: ModelConfig, size: int, affine: bool) -> int:

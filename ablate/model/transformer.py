@@ -21,6 +21,7 @@ from ablate.model.checkpointing import checkpointer, checkpoints_block
 from ablate.model.config import ModelConfig
 from ablate.model.linear import Unembedding, linear, multiply
 from ablate.model.mask import Visibility, scopes
+from ablate.model.noisy import Moment, NoisyNorm
 from ablate.model.norm import build_norm
 from ablate.model.position import build_position
 from ablate.model.recording import Recorder
@@ -56,6 +57,7 @@ class OLMo(nn.Module):
         self.checkpointing: str | None = None
         with device:
             self.transformer = self._parts(config)
+        self.moment = None if config.plain_norms else self._place_norms()
         if init_params and device.type != "meta":
             self.reset_parameters(seed)
 
@@ -78,6 +80,13 @@ class OLMo(nn.Module):
         if not c.weight_tying:
             parts["ff_out"] = linear(c.d_model, rows, bias=c.include_bias)
         return parts
+
+    def _place_norms(self) -> Moment:
+        moment, size = Moment(), self.config.block_group_size
+        for name, module in self.named_modules():
+            if isinstance(module, NoisyNorm):
+                module.place(compat.ungrouped_name(name, size), moment)
+        return moment
 
     @property
     def blocks(self) -> list[Block]:

@@ -104,6 +104,7 @@ def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, st
             yield f"model.{name}", "there is no QK-norm (attention_layer_norm is false)"
     if not _norm_has_affine(c):
         yield "model.bias_for_layer_norm", "no norm has an affine part"
+    yield from _unread_of_noise(config, c)
     if c.mlp_hidden_size is not None:
         yield "model.mlp_ratio", f"mlp_hidden_size={c.mlp_hidden_size} holds"
     if not c.has_position_table and config["train"]["sequence_length"] is not None:
@@ -131,6 +132,22 @@ def _unread_of_positions(c: ModelConfig) -> Iterator[tuple[str, str]]:
     if scheme != "relative":
         for name in ("relative_num_buckets", "relative_max_distance"):
             yield f"model.{name}", reason
+
+
+def _unread_of_noise(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, str]]:
+    if c.norm_noise == 0:
+        for name in ("norm_noise_at", "norm_noise_schedule"):
+            yield f"model.{name}", "norm_noise is 0"
+    if c.norm_grad_clip is None:
+        yield "model.norm_grad_clip_by", "norm_grad_clip is null"
+    if is_import_path(c.layer_norm_type):
+        return
+    scales = c.layer_norm_scale and c.layer_norm_with_affine
+    inner = c.attention_layer_norm and c.attention_layer_norm_with_affine
+    if not (scales or inner):
+        yield "optim.norm_scale_lr", "no norm has a scale"
+    if not (_norm_has_affine(c) and c.norm_bias):
+        yield "optim.norm_shift_lr", "no norm has a shift"
 
 
 def _unread_of_windows(c: ModelConfig, length: int) -> Iterator[tuple[str, str]]:

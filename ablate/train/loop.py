@@ -51,6 +51,7 @@ def train(
         began = time.perf_counter()
         seed_step(run.config.seed, step, run.device, parallel.rank)
         rate = run.set_rate(step)
+        run.begin_step(step)
 
         while True:
             batch = to_tensors(run.next_batch(step), run.device, parallel.count)
@@ -125,6 +126,7 @@ def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
     total: Any = 0.0
     parts = list(batch.split(run.parallel.micro_batch(run.config.train)))
     for i, part in enumerate(parts):
+        run.begin_part(i, batch.count)
         with run.parallel.synchronised(last=i == len(parts) - 1):
             losses = run.losses(run.forward, part) / max(batch.count, 1)
             run.precision.backward(losses.sum())
