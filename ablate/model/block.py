@@ -46,7 +46,7 @@ class Block(nn.Module):
         self.layer, self.config = layer, config
         self.recorder: Recorder | None = None
         self.fine_grained: Callable[..., Any] | None = None
-        self.q_norm, self.k_norm = None, None
+        self.q_norm, self.k_norm, self.width_proj = None, None, None
         if config.attention_layer_norm:
             affine, per_head = (
                 config.attention_layer_norm_with_affine,
@@ -57,6 +57,11 @@ class Block(nn.Module):
         self.act, inner = build_activation(config)
         self.attn_out = linear(d, d, bias=config.include_bias)
         self.ff_out = linear(inner, d, bias=config.include_bias)
+
+    def widen_from(self, width: int) -> None:
+        """Projects the input where the block below is of another width."""
+        if width != self.config.d_model:
+            self.width_proj = linear(width, self.config.d_model, bias=False)
 
     def add_norms(self) -> None:
         config = self.config
@@ -79,6 +84,8 @@ class Block(nn.Module):
     ) -> tuple[Float[Tensor, "b t d"], KeyValue | None]:
         c = self.config
         run = self._run
+        if self.width_proj is not None:
+            x = self.width_proj(x)
         y = x if c.norm_after else run(self.attn_norm, x)
         q, k, v = self.project(y)
         attention = run if self.fine_grained_attention else _call

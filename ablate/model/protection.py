@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from ablate.model.foundation import in_foundation
 from ablate.model.names import NORM_SLOTS
+from ablate.model.noisy import NoisyNorm
 from ablate.model.norm import LayerNorm, LowPrecisionLayerNorm, Norm, RMSNorm
 from ablate.model.transformer import OLMo
 
@@ -81,7 +82,9 @@ HALF: dict[type[nn.Module], Any] = {
 
 def _unprotect(module: nn.Module) -> None:
     """A norm of the user's own gets a float16 input; what it makes of it is its own affair."""
-    if type(module) in HALF:
+    if isinstance(module, NoisyNorm) and module.kind in HALF:
+        module.compute = HALF[module.kind]
+    elif type(module) in HALF:
         module.forward = partial(HALF[type(module)], module)
     else:
         module.register_forward_pre_hook(_narrowed)

@@ -76,7 +76,7 @@ def parameter_groups(
                 "Hold it in nn.Linear or nn.Embedding, or give it a name that ends in bias",
             )
         settled = not in_foundation(name, foundation_layers, size)
-        key = (decays[kind], 1.0, settled)
+        key = (decays[kind], _multiplier(name, kind, config), settled)
         chosen.setdefault(key, []).append((name, parameter))
     groups: Groups = []
     for (decayed, multiplier, settled), members in chosen.items():
@@ -84,6 +84,14 @@ def parameter_groups(
         group |= {"lr_multiplier": multiplier} if multiplier != 1 else {}
         groups += [group | ({"settled": True} if settled else {})] if members else []
     return groups
+
+
+def _multiplier(name: str, kind: str, config: OptimConfig) -> float:
+    """Of the learning rate of a norm's scale or shift."""
+    slot, leaf = name.split(".")[-2:] if "." in name else ("", name)
+    if slot in NORM_SLOTS and leaf == "bias":
+        return config.norm_shift_lr
+    return config.norm_scale_lr if kind == "norm" else 1.0
 
 
 def build_optimiser(

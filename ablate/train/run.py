@@ -122,6 +122,20 @@ class Run:
                 group["lr"] *= group["lr_multiplier"]
         return rate
 
+    def begin_step(self, step: int) -> None:
+        """Tells norms with noise what they draw it from."""
+        moment = getattr(self.model, "moment", None)
+        if moment is not None:
+            moment.seed, moment.step = self.config.seed, step
+            moment.steps, moment.rank = self.config.train.steps, self.parallel.rank
+
+    def begin_part(self, number: int, labels: int) -> None:
+        """Of a micro-batch, in a batch of so many labels."""
+        moment = getattr(self.model, "moment", None)
+        if moment is not None:
+            moment.micro_batch = number
+            moment.gradient_unit = self.precision.scale / max(labels, 1)
+
     def capture(self) -> dict[str, Any]:
         """A copy of what an update changes, in the host's memory."""
         parts = {part: getattr(self, part).state_dict() for part in UPDATED}

@@ -25,6 +25,10 @@ class OptimConfig:
     decay_embeddings: bool = False
     momentum: float = 0.95
     """Of Muon's matrices; its other parameters follow AdamW with `betas`."""
+    norm_scale_lr: float = 1.0
+    """Learning rate of the norms' scales, in units of everybody's; 0 keeps them at 1."""
+    norm_shift_lr: float = 1.0
+    """Learning rate of the norms' shifts, likewise; 0 keeps them at 0."""
 
     def __post_init__(self) -> None:
         check_types(self, "optim")
@@ -37,6 +41,10 @@ class OptimConfig:
         require(self.eps > 0, "optim.eps", self.eps, "must be greater than 0")
         decay = self.weight_decay
         require(decay >= 0, "optim.weight_decay", decay, "must not be negative")
+        for name in ("norm_scale_lr", "norm_shift_lr"):
+            v = getattr(self, name)
+            ok = v >= 0 and math.isfinite(v)
+            require(ok, f"optim.{name}", v, "must be a number from 0", "0 keeps what it started as")
         require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "must lie in [0, 1)")
 
 

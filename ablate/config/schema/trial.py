@@ -53,6 +53,11 @@ class TrialConfig:
             reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -)"
             require(ok, "study", self.study, reason)
         self._check_foundations()
+        if self.train.compile and self.model.get("norm_noise"):
+            reason = "draws noise from generators of its own, which train.compile=true cannot trace"
+            raise ConfigError(
+                "model.norm_noise", self.model["norm_noise"], reason, "Set train.compile=false"
+            )
         if self.precision.name.startswith("fp16"):
             self._check_half()
         self._check_processes()
