@@ -225,8 +225,13 @@ def _notes(
     trials: pd.DataFrame,
 ) -> list[str]:
     notes = []
-    if not model.blocked:
+    if not model.blocked and model.arms:
         notes.append("No two arms share a seed: the comparison is unpaired.")
+    notes += [
+        f"{arm}: its noise is {times:.1f} times that of the other arms. The pooled noise makes its "
+        "own intervals too narrow and the others' too wide: read its seeds one by one."
+        for arm, times in model.uneven.items()
+    ]
     if counts.get("failed") or counts.get("cancelled"):
         gone = trials[trials["status"].isin(["failed", "cancelled"])]
         notes.append(

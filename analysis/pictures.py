@@ -22,6 +22,7 @@ __all__ = ["curves_picture", "effects_picture", "save"]
 _STYLE = {
     "svg.hashsalt": "ablate",
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a dollar in an arm's name is a dollar
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
