@@ -151,11 +151,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         say(what, float(out.split()[0]), BARS["load"], "s")
     for what in ("report, with the cache", "report, without"):
         if what.endswith("without"):
-            shutil.rmtree(path / ".cache")
+            shutil.rmtree(path / ".cache", ignore_errors=True)
         command = [sys.executable, "-m", "ablate", "report", str(path), "--json"]
         seconds, cpu, peak, _ = measure(command)
         say(f"{what} ({cpu:.0f} s CPU)", seconds, BARS["report"], "s")
-        say("  peak memory", peak, BARS["memory"], "GiB")
+        say("  peak memory, largest process", peak, BARS["memory"], "GiB")
     say("page", os.path.getsize(path / "report" / "index.html") / 1e6, BARS["page"], "MB")
 
 
