@@ -266,7 +266,7 @@ class Faults:
             if time.monotonic() - self.looked > 10.0:
                 self.looked = time.monotonic()
                 self.box.administer()
-                if self._running() or self.box.in_queue():
+                if (self.study.exists() and self._running()) or self.box.in_queue():
                     self.alive = time.monotonic()
             time.sleep(0.2)
 

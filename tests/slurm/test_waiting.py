@@ -39,7 +39,7 @@ class Slurm:
         return self.awake
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.now += 10 * seconds
         assert self.now < 5000, "it waits for ever"
         self.story(self.now)
 
@@ -96,7 +96,7 @@ def test_what_slurm_has_forgotten_is_submitted_again_and_waited_for(
     slurm.story = story
     assert wait(slurm) == [None, None]
     ((when, ids),) = slurm.submitted
-    assert UNKNOWN_SECONDS <= when < UNKNOWN_SECONDS + 5
+    assert UNKNOWN_SECONDS <= when < UNKNOWN_SECONDS + 20
     assert ids == [a.id, b.id]
     assert "SLURM has forgotten 2 of the trials; submitted again as 20." in capsys.readouterr().err
 
@@ -138,9 +138,8 @@ def test_only_what_is_lost_is_submitted_again(slurm: Slurm) -> None:
 def test_nothing_is_submitted_again_that_is_not_to_run(why: str, slurm: Slurm) -> None:
     """Healing is switched off, the canary holds the study back, or the feeder has given it up."""
     if why == "held":
-        incidents.hold(
-            slurm.study.path, signature="x", reason="broken", trials=[], log="", traceback=""
-        )
+        words = {"signature": "x", "reason": "broken", "log": "", "traceback": ""}
+        incidents.hold(slurm.study.path, trials=[], **words)
     if why == "known":
         slurm.words = {"10_0": "TIMEOUT", "10_1": "TIMEOUT", "11": "COMPLETED"}
     assert all(left is not None for left in wait(slurm, heal=why != "heal"))
