@@ -207,7 +207,7 @@ def test_what_slurm_forgot_is_submitted_again_by_the_client_that_waits(
     """One trial runs and one is held in the queue; their feeder is forgotten too."""
     lease = {"ABLATE_LEASE_SECONDS": "6"}
     words = [*small_trial(tmp_path, steps=2000), "train.checkpoint_every=20", "study=s",
-             "cluster.environment={ABLATE_LEASE_SECONDS: 6}", "cluster.parallel=1"]  # fmt: skip
+             "cluster.parallel=1"]  # fmt: skip
     client = start(box, tmp_path, *words, *SLURM, "position=rope,alibi", **lease)
     study = StudyDir(tmp_path / "runs" / "s")
     box.until(lambda: study.path.exists() and submitted(study), 120, "to submit")

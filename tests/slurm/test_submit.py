@@ -56,6 +56,7 @@ def test_launches_from_several_shells_in_the_same_second_submit_every_trial_once
     for shell in shells:
         assert shell.stdin is not None
         shell.stdin.close()  # now
+        shell.stdin = None  # which communicate() would flush
     for shell in shells:
         out, _ = shell.communicate(timeout=120)
         said.append(int(out))

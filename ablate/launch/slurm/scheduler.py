@@ -135,7 +135,11 @@ def _squeue(ids: Iterable[str]) -> dict[str, JobInfo] | None:
 
 
 def _sacct(ids: Iterable[str]) -> dict[str, JobInfo] | None:
-    """The newest incarnation of each; the earlier ones are counted as restarts."""
+    """The newest incarnation of each; the earlier ones are counted as restarts.
+
+    Left out is what nobody cancelled (scancel is `CANCELLED by <user>`): a controller that has lost
+    its state closes the accounts of all jobs in this way, and the trials are not to be given up.
+    """
     arrays = ",".join(sorted({base_id(id) for id in ids}))
     words = ["sacct", "-D", "-n", "-X", "-P", "-j", arrays, "-o", ",".join(SACCT)]
     out = run_slurm(words)
@@ -143,7 +147,7 @@ def _sacct(ids: Iterable[str]) -> dict[str, JobInfo] | None:
         return None
     found: dict[str, JobInfo] = {}
     for row in (line.split("|") for line in out.splitlines()):
-        if len(row) == len(SACCT):
+        if len(row) == len(SACCT) and row[1] != "CANCELLED":
             before = found.get(row[0])
             restarts = before.restarts + 1 if before else 0
             limit = str(60 * _int(row[7])) if row[7].isdigit() else ""
