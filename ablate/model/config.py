@@ -17,6 +17,7 @@ from typing import Any
 
 from ablate.config.typed import build, check_types
 from ablate.model.legality import check
+from ablate.model.legality_foundation import check_foundation
 from ablate.model.names import GATED
 
 __all__ = ["ModelConfig"]
@@ -94,7 +95,7 @@ class ModelConfig:
 
     # ---- ours
     position: str | None = None
-    """learned, sinusoidal, relative, none, or an import path; None: learned unless rope or
+    """learned, sinusoidal, hybrid, relative, none, or an import path; None: learned unless rope or
     alibi.
     """
     peri_norm: bool = False
@@ -120,9 +121,48 @@ class ModelConfig:
     attention_backend: str = "auto"
     """auto, sdpa, math (plain matmul-softmax) or flash."""
 
+    # ---- the foundation layer (docs/foundation.md)
+    hybrid_amplitude: float = 0.1
+    """position=hybrid: of the sinusoids, in standard deviations of the embedding as initialised."""
+    hybrid_learned_std: float | None = None
+    """position=hybrid: standard deviation of the learned vectors at initialisation; None: as of
+    position=learned.
+    """
+    foundation_layers: int | None = None
+    """Confines the norms' noise, and the narrow (or wide) part of a taper, to the embedding and so
+    many of the lowest blocks; None: noise everywhere, a taper in `width_segments` steps.
+    """
+    norm_noise: float = 0.0
+    """Standard deviation of the noise in the norms of the residual stream, in training only."""
+    norm_noise_at: str = "after"
+    """after normalising (before scale and shift), or before."""
+    norm_noise_schedule: str = "constant"
+    """constant, or linear to 0 at the last step."""
+    layer_norm_scale: bool = True
+    """False: these norms have a shift alone (bias_for_layer_norm switches the shift)."""
+    norm_segments: int | None = None
+    """Groups of features that share one scale and one shift; None: each has its own."""
+    norm_grad_clip: float | None = None
+    """Limit of the gradient at the output of these norms: of each position's summed loss, in nats
+    per unit, whatever the batch size and the loss scale.
+    """
+    norm_grad_clip_by: str = "value"
+    """value (each element) or norm (of each position's vector)."""
+    width_taper: float = 1.0
+    """Width of the lowest layer (and the embedding) over that of the highest; see `widths`."""
+    width_segments: int = 4
+    """Steps, of equal depth, in which a tapered width changes."""
+    width_match: str = "params"
+    """What a tapered model has in common with the uniform one: params, flops or none (the mean
+    width).
+    """
+    layer_widths: list[int] | None = None
+    """Each layer's width, written out instead of tapered; MLPs are in proportion."""
+
     def __post_init__(self) -> None:
         check_types(self, "model")
         check(self)
+        check_foundation(self)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> ModelConfig:
@@ -172,11 +212,22 @@ class ModelConfig:
         return self.include_bias if self.bias_for_layer_norm is None else self.bias_for_layer_norm
 
     @property
+    def plain_norms(self) -> bool:
+        """Whether the norms of the residual stream are the base norm and nothing else."""
+        added = (self.norm_noise, self.norm_segments, self.norm_grad_clip)
+        return not any(added) and self.layer_norm_scale
+
+    @property
     def position_scheme(self) -> str:
-        """rope, alibi, learned, sinusoidal, relative, none, or an import path."""
+        """rope, alibi, learned, sinusoidal, hybrid, relative, none, or an import path."""
         if self.position is not None:
             return self.position
         return "rope" if self.rope else "alibi" if self.alibi else "learned"
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether each position up to max_sequence_length has a trained vector."""
+        return self.position_scheme in ("learned", "hybrid")
 
     def window(self, layer: int) -> int | None:
         """Keys that a query of this layer sees, itself included; None is all of them."""

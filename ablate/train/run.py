@@ -30,7 +30,7 @@ from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
 from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
-from ablate.train.schedule import Rate, build_schedule
+from ablate.train.schedule import Rate, build_schedule, warmup_steps
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
 
@@ -55,6 +55,8 @@ class Run:
     optimiser: Any
     clip: Clip
     rate: Rate
+    warmup: int
+    """The step at which it ends."""
     precision: Precision
     device: torch.device
     sequence_length: int
@@ -88,10 +90,17 @@ class Run:
             with self.precision.autocast():
                 hidden = model(**part.model_inputs, unembed=False).logits
                 head: Any = self.model.unembedding
-                return chunked_loss(hidden, head, part.labels, loss.z_loss, loss.chunk)
+                return chunked_loss(
+                    hidden,
+                    head,
+                    part.labels,
+                    loss.z_loss,
+                    loss.chunk,
+                    self.precision.protects_loss,
+                )
         with self.precision.autocast():
             logits = model(**part.model_inputs).logits
-        return language_loss(logits, part.labels, loss.z_loss)
+        return language_loss(logits, part.labels, loss.z_loss, self.precision.protects_loss)
 
     def gradients(self) -> list[Tensor]:
         """What lies here of them."""
@@ -103,10 +112,29 @@ class Run:
         self.optimiser.zero_grad(set_to_none=True)
 
     def set_rate(self, step: int) -> float:
-        rate = self.rate(step) * self.response.rate(step)
+        """The learning rate of `step`: for all, or for those parameters that have no other."""
+        factor = self.response.rate(step)
+        rate = self.rate(step) * factor
+        settled = self.rate(max(step, self.warmup)) * factor
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = settled if "settled" in group else rate
+            if "lr_multiplier" in group:
+                group["lr"] *= group["lr_multiplier"]
         return rate
+
+    def begin_step(self, step: int) -> None:
+        """Tells norms with noise what they draw it from."""
+        moment = getattr(self.model, "moment", None)
+        if moment is not None:
+            moment.seed, moment.step = self.config.seed, step
+            moment.steps, moment.rank = self.config.train.steps, self.parallel.rank
+
+    def begin_part(self, number: int, labels: int) -> None:
+        """Of a micro-batch, in a batch of so many labels."""
+        moment = getattr(self.model, "moment", None)
+        if moment is not None:
+            moment.micro_batch = number
+            moment.gradient_unit = self.precision.scale / max(labels, 1)
 
     def capture(self) -> dict[str, Any]:
         """A copy of what an update changes, in the host's memory."""
@@ -200,11 +228,12 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         forward=parallel.forward(model, lambda m: compiled(m, device) if c.compile else m),
         names=list(named),
         parameters=list(named.values()),
-        optimiser=build_optimiser(model, config.optim),
-        clip=build_clip(config.clip, list(named), config.optim.betas),
+        optimiser=build_optimiser(model, config.optim, config.schedule.foundation_layers),
+        clip=build_clip(config.clip, list(named), config.optim.betas, list(named.values())),
         rate=build_schedule(
             config.schedule, peak=config.optim.lr, steps=c.steps, tokens_per_step=tokens_per_step
         ),
+        warmup=warmup_steps(config.schedule, steps=c.steps, tokens_per_step=tokens_per_step),
         precision=precision,
         device=device,
         sequence_length=length,

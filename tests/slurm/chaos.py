@@ -41,13 +41,14 @@ from user_code import write_texts
 from ablate.rundir import ENDED, StudyDir
 
 LEASE_SECONDS = 15.0
-LIMITS = {60: 460.0, 1000: 7200.0}
+LIMITS = {60: 460.0, 1000: 5000.0}
 """Fewer trials than this: seconds that the whole may take. Then it is judged as it stands."""
 SHARE_OF_FAULTS = 0.68
 """So much of the limit may be over when the last fault strikes."""
 IDLE = 3 * LEASE_SECONDS + 60
 """Where SLURM has forgotten everything, the client waits for three leases and submits it again."""
-STEPS = 40
+STEPS, STEPS_OF_FEW = 40, 160
+"""Of a trial, and where there are fewer than 60: all faults are to come while they run."""
 SEEDS_OF_ARM = 20
 ARMS = ("rope", "post", "alibi", "rms", "swiglu", "qk", "undropped", "relu", "narrow")
 SWEEP = """\
@@ -94,6 +95,7 @@ class Chaos:
         self.trials, self.seed, self.folder = trials, seed, folder
         arms = 1 + min(len(ARMS), max(1, trials // SEEDS_OF_ARM - 1) if trials >= 60 else 3)
         self.arms, self.seeds = arms, trials // arms
+        self.steps = STEPS if trials >= 60 else STEPS_OF_FEW
         self.study = StudyDir(folder / "runs" / "chaos")
         self.known = undisturbed
         self.undisturbed = StudyDir(undisturbed or folder / "undisturbed" / "chaos")
@@ -112,7 +114,7 @@ class Chaos:
         chosen = ARMS[: self.arms - 1]
         lines = "".join(f"      - {{{name}: {LEVELS[name]}}}\n" for name in chosen)
         (self.folder / "sweeps").mkdir(parents=True)
-        text = SWEEP.format(arms=lines.rstrip("\n"), seeds=self.seeds, steps=STEPS)
+        text = SWEEP.format(arms=lines.rstrip("\n"), seeds=self.seeds, steps=self.steps)
         (self.folder / "sweeps/chaos.yaml").write_text(text)
         (self.folder / "conf/resources").mkdir(parents=True)
         for name, pack in (("alone", 1), ("packed", 8 if self.trials >= 60 else 3)):
@@ -190,7 +192,7 @@ class Chaos:
             self.say(f"{len(cancelled)} trials are cancelled; ablate retry")
             self.retry(box)
             self.wait_for_end(box, "everything", ended=("done",))
-            verdict = judge(self.study, self.undisturbed, STEPS, cancelled)
+            verdict = judge(self.study, self.undisturbed, self.steps, cancelled)
             verdict.violations += troubles
             code = self.exit_code(clients[-1])
             verdict.note("exit code of the client that waited to the end", code)
