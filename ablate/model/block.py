@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ablate.model.attention import Scope, attend
 from ablate.model.cache import KeyValue
+from ablate.model.checkpointing import checkpointer
 from ablate.model.config import ModelConfig
 from ablate.model.linear import Linear, linear, multiply
 from ablate.model.mlp import Gated, build_activation
@@ -44,6 +45,7 @@ class Block(nn.Module):
         self.layer, self.config = layer, config
         self.recorder: Recorder | None = None
         self.fine_grained: Callable[..., Any] | None = None
+        self.recompute = checkpointer(config)
         self.q_norm, self.k_norm = None, None
         if config.attention_layer_norm:
             affine, per_head = (
@@ -88,7 +90,7 @@ class Block(nn.Module):
         x = x + self._drop(y)
 
         y = x if c.norm_after else run(self.ff_norm, x)
-        y = self.ff_out(run(self.act, *self.project_up(y)))
+        y = self.feed_forward(y)
         if c.norm_after:
             y = run(self.ff_norm, y)
         elif c.peri_norm:
@@ -98,7 +100,22 @@ class Block(nn.Module):
             self.recorder.rms(f"model/activation_rms/{self.layer}", x)
         return x, present
 
-    def project_up(self, x: Float[Tensor, "b t d"]) -> tuple[Tensor, ...]:
+    def feed_forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """W_out f(W_in x). With mlp_chunk the inner activations of so many positions exist at a
+        time, and the backward pass computes them again.
+        """
+        chunk = self.config.mlp_chunk
+        rows = x.flatten(0, 1)
+        if not 0 < chunk < len(rows):
+            return self.ff_out(self._run(self.act, *self.project_up(x)))
+        again = self.recompute if torch.is_grad_enabled() else _call
+        parts = [again(self._feed_chunk, part) for part in rows.split(chunk)]
+        return torch.cat(parts).view_as(x)
+
+    def _feed_chunk(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        return self.ff_out(self.act(*self.project_up(x)))
+
+    def project_up(self, x: Float[Tensor, "... d"]) -> tuple[Tensor, ...]:
         """The input of the activation; of a gated one, in two halves.
 
         Eagerly, a product for each half is faster from LARGE on: the gradients of two views of one

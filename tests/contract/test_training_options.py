@@ -39,9 +39,10 @@ TINY = [
 ]  # fmt: skip
 BITING = {
     "clip": ["clip.max_norm=0.2", "clip.max_ratio=1.01", "clip.max_value=1e-3"],
+    "loss=chunked": ["loss.chunk=16"],
     "schedule=wsds": [f"schedule.periods=[{STEPS // 2},{STEPS}]"],
 }
-"""Limits low enough, and more than one period, so that the options show on so small a run."""
+"""Limits low enough, chunks small enough, and more than one period, so that the options show."""
 
 
 @pytest.fixture(scope="module")
