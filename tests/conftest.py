@@ -19,6 +19,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+class _Herald:
+    """Shows a failure when it happens: of a run that is cut short, that is all there is to read."""
+
+    def __init__(self, plugins: pytest.PytestPluginManager) -> None:
+        self._plugins = plugins
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._plugins.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_sep("!", f"{report.nodeid} ({report.when})")
+            terminal.write_line(report.longreprtext)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # with xdist, of the process that tells
+        config.pluginmanager.register(_Herald(config.pluginmanager), "herald")
+
+
 @pytest.fixture(autouse=True)
 def _logging_of_its_own() -> Iterator[None]:
     """What a test sets up of Python's logging ends with it.

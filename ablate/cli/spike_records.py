@@ -20,7 +20,7 @@ from ablate.spikes.signals import of_row
 
 __all__ = ["Records", "find_trial", "name_batches", "open_records", "search"]
 
-FILES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+FILES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".gz")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,7 @@ class ModelConfig:
 
     # ---- ours
     position: str | None = None
-    """learned, sinusoidal, relative, none, or an import path; None: learned unless rope or
+    """learned, sinusoidal, hybrid, relative, none, or an import path; None: learned unless rope or
     alibi.
     """
     peri_norm: bool = False
@@ -123,6 +123,14 @@ class ModelConfig:
     """
     attention_backend: str = "auto"
     """auto, sdpa, math (plain matmul-softmax) or flash."""
+
+    # ---- the foundation layer (docs/foundation.md)
+    hybrid_amplitude: float = 0.1
+    """position=hybrid: of the sinusoids, in standard deviations of the embedding as initialised."""
+    hybrid_learned_std: float | None = None
+    """position=hybrid: standard deviation of the learned vectors at initialisation; None: as of
+    position=learned.
+    """
 
     def __post_init__(self) -> None:
         check_types(self, "model")
@@ -177,10 +185,15 @@ class ModelConfig:
 
     @property
     def position_scheme(self) -> str:
-        """rope, alibi, learned, sinusoidal, relative, none, or an import path."""
+        """rope, alibi, learned, sinusoidal, hybrid, relative, none, or an import path."""
         if self.position is not None:
             return self.position
         return "rope" if self.rope else "alibi" if self.alibi else "learned"
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether each position up to max_sequence_length has a trained vector."""
+        return self.position_scheme in ("learned", "hybrid")
 
     def window(self, layer: int) -> int | None:
         """Keys that a query of this layer sees, itself included; None is all of them."""

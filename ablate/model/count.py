@@ -12,7 +12,7 @@ activation, E the rows of the embedding:
 | q_norm, k_norm            | d and k     | the same | each layer; per head: the head size |
 | ln_f, emb_norm            | d           | d        |                                     |
 | embedding, untied head    | E d         | E (head) |                                     |
-| learned positions         | T d         |          | T = max_sequence_length             |
+| learned, hybrid positions | T d         |          | T = max_sequence_length             |
 | relative positions        | b n_heads   |          | b = relative_num_buckets            |
 
 A norm, activation or position scheme of the user's own (an import path) has a size that only its
@@ -52,7 +52,7 @@ def parameters(config: ModelConfig, include_embedding: bool = True) -> int:
         total += c.relative_num_buckets * c.n_heads
     if include_embedding:
         total += c.embedding_rows * c.d_model
-        total += c.max_sequence_length * c.d_model if c.position_scheme == "learned" else 0
+        total += c.max_sequence_length * c.d_model if c.has_position_table else 0
     return total
 
 

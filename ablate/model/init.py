@@ -145,12 +145,19 @@ def initialise(
             assert isinstance(weight, Tensor)
             draw = _standard_normal(weight.shape, cutoff, generator_for(seed, f"{name}.weight"))
             for rows, part in parts:
-                draw[rows] *= deviation(config, part)
+                draw[rows] *= _own_deviation(config, part) or deviation(config, part)
             weight.copy_(draw)
             if isinstance(bias, Tensor):
                 bias.zero_()
         elif next(module.parameters(recurse=False), None) is not None:
             _reset(module, name, seed)
+
+
+def _own_deviation(config: ModelConfig, part: Part) -> float | None:
+    """That of a part which has a field for it, whatever the init function."""
+    if part.role == "position" and config.position_scheme == "hybrid":
+        return config.hybrid_learned_std
+    return None
 
 
 def _parts(module: nn.Module, name: str, config: ModelConfig) -> list[tuple[slice, Part]]:

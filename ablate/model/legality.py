@@ -130,6 +130,8 @@ def _check_ranges(c: ModelConfig) -> None:
         "yarn_original_length",
         "yarn_beta_slow",
         "relative_num_buckets",
+        "hybrid_amplitude",
+        "hybrid_learned_std",
     ):
         value = getattr(c, name)
         require(value is None or value > 0, f"model.{name}", value, "must be greater than 0")
@@ -222,7 +224,7 @@ def _check_combinations(c: ModelConfig) -> None:
         "Choose d_model and n_heads so that it is even",
     )
     refuse(
-        scheme == "sinusoidal" and c.d_model % 2 == 1,
+        scheme in ("sinusoidal", "hybrid") and c.d_model % 2 == 1,
         "model.position",
         scheme,
         f"needs an even d_model, not {c.d_model}",

@@ -18,7 +18,16 @@ from ablate.model.config import ModelConfig
 from ablate.model.rotary import Rotary, Rotation
 from ablate.model.variants import find
 
-__all__ = ["POSITIONS", "Alibi", "Learned", "Position", "Relative", "Sinusoidal", "build_position"]
+__all__ = [
+    "POSITIONS",
+    "Alibi",
+    "Hybrid",
+    "Learned",
+    "Position",
+    "Relative",
+    "Sinusoidal",
+    "build_position",
+]
 
 
 class Position(nn.Module):
@@ -65,22 +74,54 @@ class Sinusoidal(Position):
     """
 
     def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
-        from ablate.model.init import embedding_std
-
         super().__init__(config, cache)
-        self.scale = 1.0 if config.embedding_layer_norm else embedding_std(config) or 1.0
+        self.scale = _embedding_scale(config)
 
     def embed(self, start: int, length: int, like: Tensor) -> Float[Tensor, "t d"]:
+        return _sinusoids(self.cache, self.config.d_model, self.scale, start, length, like)
+
+
+class Hybrid(Learned):
+    """Learned vectors plus fixed sinusoids, both added to the embedding.
+
+    The sinusoids' amplitude is `hybrid_amplitude` standard deviations of the embedding as it is
+    initialised; after that it stays, while embedding and learned vectors train. The learned vectors
+    have the name, and with one standard deviation the draws, of those of position=learned, so that
+    the two schemes differ in the sinusoids alone. What the source calls "relative" is this learned
+    table, which is absolute. Its snippet draws it from N(0, 1): fifty times an embedding of
+    standard deviation 0.02, which it drowns (position=hybrid_as_published).
+
+    Raises:
+        ConfigError: for an input longer than max_sequence_length, as Learned does.
+    """
+
+    def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
+        super().__init__(config, cache)
+        self.scale = config.hybrid_amplitude * _embedding_scale(config)
+
+    def embed(self, start: int, length: int, like: Tensor) -> Float[Tensor, "t d"]:
+        learned = super().embed(start, length, like)
         d = self.config.d_model
+        return learned + _sinusoids(self.cache, d, self.scale, start, length, like)
 
-        def build(n: int) -> tuple[Tensor]:
-            rates = torch.exp(torch.arange(0, d, 2, device=like.device) * (-math.log(10000.0) / d))
-            angles = torch.outer(torch.arange(n, device=like.device).float(), rates)
-            return (torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1) * self.scale,)
 
-        return self.cache.grown(("sinusoidal", like.device), start + length, build)[0][
-            start : start + length
-        ]
+def _embedding_scale(config: ModelConfig) -> float:
+    """Standard deviation of what position vectors are added to, at initialisation."""
+    from ablate.model.init import embedding_std
+
+    return 1.0 if config.embedding_layer_norm else embedding_std(config) or 1.0
+
+
+def _sinusoids(
+    cache: BufferCache, d: int, scale: float, start: int, length: int, like: Tensor
+) -> Float[Tensor, "t d"]:
+    def build(n: int) -> tuple[Tensor]:
+        rates = torch.exp(torch.arange(0, d, 2, device=like.device) * (-math.log(10000.0) / d))
+        angles = torch.outer(torch.arange(n, device=like.device).float(), rates)
+        return (torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1) * scale,)
+
+    table = cache.grown(("sinusoidal", like.device), start + length, build)[0]
+    return table[start : start + length]
 
 
 class Alibi(Position):
@@ -142,6 +183,7 @@ class Rope(Position):
 POSITIONS: dict[str, Callable[[ModelConfig, BufferCache], Position]] = {
     "learned": Learned,
     "sinusoidal": Sinusoidal,
+    "hybrid": Hybrid,
     "rope": Rope,
     "alibi": Alibi,
     "relative": Relative,

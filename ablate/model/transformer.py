@@ -74,9 +74,7 @@ class OLMo(nn.Module):
             parts["block_groups"] = nn.ModuleList(groups)
         else:
             parts["blocks"] = nn.ModuleList(blocks)
-        parts["wpe" if c.position_scheme == "learned" else "position"] = build_position(
-            c, self.cache
-        )
+        parts["wpe" if c.has_position_table else "position"] = build_position(c, self.cache)
         if not c.weight_tying:
             parts["ff_out"] = linear(c.d_model, rows, bias=c.include_bias)
         return parts

@@ -12,6 +12,7 @@ from typing import Any
 
 from ablate.config.fingerprint import NESTED, TOP_LEVEL, fingerprint
 from ablate.config.imports import is_import_path
+from ablate.config.schema.amount import amount
 from ablate.model.config import ModelConfig
 
 __all__ = ["effective", "effective_fingerprint", "unread"]
@@ -58,7 +59,20 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     if model.init_fn in ("mitchell", "full_megatron"):
         result["model"]["init_cutoff_factor"] = model.init_cutoff_factor or 3.0
     result["train"]["sequence_length"] = length
+    if result["schedule"]["warmup"] is not None and not is_import_path(config["schedule"]["name"]):
+        result["schedule"]["warmup"] = _warmup(config, length)
     return result
+
+
+def _warmup(config: Mapping[str, Any], length: int) -> Any:
+    """Of wsds, where a fraction is one of a period, as it is written; else in steps."""
+    written, train = config["schedule"]["warmup"], config["train"]
+    if config["schedule"]["name"] == "wsds":
+        return written
+    kind, number = amount("schedule.warmup", written)
+    if kind == "fraction":
+        return round(number * train["steps"])
+    return round(number / (train["batch_size"] * length) if kind == "tokens" else number)
 
 
 def effective_fingerprint(config: Mapping[str, Any]) -> str:
@@ -94,7 +108,7 @@ def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, st
         yield "model.bias_for_layer_norm", "no norm has an affine part"
     if c.mlp_hidden_size is not None:
         yield "model.mlp_ratio", f"mlp_hidden_size={c.mlp_hidden_size} holds"
-    if c.position_scheme != "learned" and config["train"]["sequence_length"] is not None:
+    if not c.has_position_table and config["train"]["sequence_length"] is not None:
         yield "model.max_sequence_length", "train.sequence_length holds and no position is learned"
     yield from _unread_of_init(c)
     yield from _unread_of_training(config)
@@ -113,6 +127,9 @@ def _unread_of_positions(c: ModelConfig) -> Iterator[tuple[str, str]]:
     if scheme != "rope" or c.yarn_factor is None:
         for name in ("yarn_original_length", "yarn_beta_fast", "yarn_beta_slow"):
             yield f"model.{name}", "yarn_factor is null" if scheme == "rope" else reason
+    if scheme != "hybrid":
+        for name in ("hybrid_amplitude", "hybrid_learned_std"):
+            yield f"model.{name}", reason
     if scheme != "relative":
         for name in ("relative_num_buckets", "relative_max_distance"):
             yield f"model.{name}", reason
@@ -192,6 +209,8 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if schedule["name"] == "constant":
             for name in ("warmup", "warmup_min_lr"):
                 yield f"schedule.{name}", "the learning rate is constant"
+        elif amount("schedule.warmup", schedule["warmup"])[1] == 0:
+            yield "schedule.warmup_min_lr", "schedule.warmup is 0"
     if config["precision"]["name"] != "fp16":
         yield "precision.initial_scale", "only precision.name=fp16 scales gradients"
     data = config["data"]

@@ -6,7 +6,9 @@ Column names are guessed from those in use; `Table.said` tells what was taken fo
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,7 @@ SIGNALS = {
 }
 LARGEST_STEP = 2.0**53
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +53,24 @@ def read_table(path: Path, *, step: str | None = None, loss: str | None = None) 
     Raises:
         DataError: for another kind of file, or without the columns.
     """
-    suffix = path.suffix.lower()
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        if suffix in SEPARATORS:
-            rows: list[dict[str, Any]] = list(csv.DictReader(file, delimiter=SEPARATORS[suffix]))
-        elif suffix in (".jsonl", ".ndjson", ".json"):
-            rows = _json_lines(path, file.read().splitlines())
-        else:
-            raise DataError(
-                f"{path} is none of CSV (.csv), TSV (.tsv) and JSON lines (.jsonl): its name "
-                "should end like one of these."
-            )
+    compressed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if compressed else path).suffix.lower()
+    if suffix not in (*SEPARATORS, *JSON_LINES):
+        raise DataError(
+            f"{path} is none of CSV (.csv), TSV (.tsv) and JSON lines (.jsonl), as they are or "
+            "compressed (.csv.gz): its name should end like one of these."
+        )
+    opened = gzip.open if compressed else open
+    try:
+        with opened(path, "rt", newline="", encoding="utf-8-sig", errors="replace") as file:
+            if suffix in SEPARATORS:
+                rows: list[dict[str, Any]] = list(
+                    csv.DictReader(file, delimiter=SEPARATORS[suffix])
+                )
+            else:
+                rows = _json_lines(path, file.read().splitlines())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be decompressed: {error}.") from None
     return from_rows(rows, str(path), step=step, loss=loss)
 
 

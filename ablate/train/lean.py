@@ -24,8 +24,9 @@ NAME = "torch._dynamo"
 class Postponed(ModuleType):
     """Stands in for the module until something is asked of it."""
 
-    def disable(self, fn: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
-        return fn
+    def disable(self, fn: Callable[..., Any] | None = None, *_: Any, **kwargs: Any) -> Any:
+        # torch's optimisers name a function; whoever asks for a decorator means the real one.
+        return _imported(self).disable(**kwargs) if fn is None else fn
 
     def graph_break(self, *_: Any, **__: Any) -> None: ...
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
+from ablate.model.foundation import in_foundation
 from ablate.train.lean import postpone_dynamo
 
 __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_groups"]
@@ -44,8 +45,14 @@ def kind_of(model: nn.Module, name: str) -> str | None:
     return "matrix" if isinstance(module, nn.Linear) and leaf == "weight" else None
 
 
-def parameter_groups(model: nn.Module, config: OptimConfig) -> Groups:
+def parameter_groups(
+    model: nn.Module, config: OptimConfig, foundation_layers: int | None = None
+) -> Groups:
     """One group of decayed and one of undecayed parameters, as (name, parameter) sorted by name.
+
+    Where some parameters have another learning rate, there are more, with the keys `settled` (no
+    warm-up: not in the foundation of so many layers) and `lr_multiplier` (scale or shift of a
+    norm). `Run.set_rate` reads them.
 
     Raises:
         ConfigError: for a parameter that OLMo's rule does not classify.
@@ -56,7 +63,11 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> Groups:
         "norm": config.decay_norm_and_bias,
         "bias": config.decay_norm_and_bias,
     }
-    chosen: dict[bool, list[tuple[str, nn.Parameter]]] = {True: [], False: []}
+    size = getattr(getattr(model, "config", None), "block_group_size", 1)
+    chosen: dict[tuple[bool, float, bool], list[tuple[str, nn.Parameter]]] = {
+        (True, 1.0, False): [],
+        (False, 1.0, False): [],
+    }
     for name, parameter in sorted(model.named_parameters()):
         if not parameter.requires_grad:
             continue
@@ -68,21 +79,29 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> Groups:
                 f"what of parameter {name}? It is no bias, norm, embedding or linear weight",
                 "Hold it in nn.Linear or nn.Embedding, or give it a name that ends in bias",
             )
-        chosen[decays[kind]].append((name, parameter))
-    groups = [
-        {"params": chosen[True], "weight_decay": config.weight_decay},
-        {"params": chosen[False], "weight_decay": 0.0},
-    ]
-    return [g for g in groups if g["params"]]
+        settled = not in_foundation(name, foundation_layers, size)
+        key = (decays[kind], 1.0, settled)
+        chosen.setdefault(key, []).append((name, parameter))
+    groups: Groups = []
+    for (decayed, multiplier, settled), members in chosen.items():
+        group = {"params": members, "weight_decay": config.weight_decay if decayed else 0.0}
+        group |= {"lr_multiplier": multiplier} if multiplier != 1 else {}
+        groups += [group | ({"settled": True} if settled else {})] if members else []
+    return groups
 
 
-def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer | MuonAdamW:
+def build_optimiser(
+    model: nn.Module, config: OptimConfig, foundation_layers: int | None = None
+) -> torch.optim.Optimizer | MuonAdamW:
     """The optimiser that `config` names, over `model`'s parameter groups.
+
+    `foundation_layers` is the schedule's.
 
     An import path names a class called with the groups and those of lr, betas, eps, weight_decay
     and momentum that its signature has.
     """
     postpone_dynamo()
+    groups = parameter_groups(model, config, foundation_layers)
     if is_import_path(config.name):
         cls = load_object("optim.name", config.name)
         offered = {
@@ -91,12 +110,12 @@ def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimi
         with users_own("optim.name", config.name):
             accepted = inspect.signature(cls).parameters
             given = {k: v for k, v in offered.items() if k in accepted}
-            return cls(parameter_groups(model, config), **given)
-    return OPTIMISERS[config.name](model, config)
+            return cls(groups, **given)
+    return OPTIMISERS[config.name](model, config, groups)
 
 
-def _adamw(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    return _fused_adamw(parameter_groups(model, config), config)
+def _adamw(model: nn.Module, config: OptimConfig, groups: Groups) -> torch.optim.Optimizer:
+    return _fused_adamw(groups, config)
 
 
 def _fused_adamw(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
@@ -111,21 +130,21 @@ def _fused_adamw(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     )
 
 
-def _lion(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+def _lion(model: nn.Module, config: OptimConfig, groups: Groups) -> torch.optim.Optimizer:
     beta1, beta2 = config.betas
     return Lion(
-        parameter_groups(model, config),
+        groups,
         lr=config.lr,
         betas=(beta1, beta2),
         weight_decay=config.weight_decay,
     )
 
 
-def _muon(model: nn.Module, config: OptimConfig) -> MuonAdamW:
-    return MuonAdamW(model, config)
+def _muon(model: nn.Module, config: OptimConfig, groups: Groups) -> MuonAdamW:
+    return MuonAdamW(model, config, groups)
 
 
-OPTIMISERS: dict[str, Callable[[nn.Module, OptimConfig], Any]] = {
+OPTIMISERS: dict[str, Callable[[nn.Module, OptimConfig, Groups], Any]] = {
     "adamw": _adamw,
     "lion": _lion,
     "muon": _muon,
@@ -172,8 +191,8 @@ class MuonAdamW:
     Muon's author advises.
     """
 
-    def __init__(self, model: nn.Module, config: OptimConfig) -> None:
-        matrices, rest = _split_matrices(model, parameter_groups(model, config))
+    def __init__(self, model: nn.Module, config: OptimConfig, groups: Groups) -> None:
+        matrices, rest = _split_matrices(model, groups)
         self.parts: list[torch.optim.Optimizer] = []
         if rest:
             self.parts.append(_fused_adamw(rest, config))

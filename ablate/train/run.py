@@ -30,7 +30,7 @@ from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
 from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
-from ablate.train.schedule import Rate, build_schedule
+from ablate.train.schedule import Rate, build_schedule, warmup_steps
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
 
@@ -55,6 +55,8 @@ class Run:
     optimiser: Any
     clip: Clip
     rate: Rate
+    warmup: int
+    """The step at which it ends."""
     precision: Precision
     device: torch.device
     sequence_length: int
@@ -103,9 +105,14 @@ class Run:
         self.optimiser.zero_grad(set_to_none=True)
 
     def set_rate(self, step: int) -> float:
-        rate = self.rate(step) * self.response.rate(step)
+        """The learning rate of `step`: for all, or for those parameters that have no other."""
+        factor = self.response.rate(step)
+        rate = self.rate(step) * factor
+        settled = self.rate(max(step, self.warmup)) * factor
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = settled if "settled" in group else rate
+            if "lr_multiplier" in group:
+                group["lr"] *= group["lr_multiplier"]
         return rate
 
     def capture(self) -> dict[str, Any]:
@@ -200,11 +207,12 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         forward=parallel.forward(model, lambda m: compiled(m, device) if c.compile else m),
         names=list(named),
         parameters=list(named.values()),
-        optimiser=build_optimiser(model, config.optim),
+        optimiser=build_optimiser(model, config.optim, config.schedule.foundation_layers),
         clip=build_clip(config.clip, list(named), config.optim.betas),
         rate=build_schedule(
             config.schedule, peak=config.optim.lr, steps=c.steps, tokens_per_step=tokens_per_step
         ),
+        warmup=warmup_steps(config.schedule, steps=c.steps, tokens_per_step=tokens_per_step),
         precision=precision,
         device=device,
         sequence_length=length,

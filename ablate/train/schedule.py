@@ -25,7 +25,7 @@ from ablate.config.typed import build, closest, require
 from ablate.errors import ConfigError
 from ablate.train.stages import Rate, composed, overridden, sequenced, steps_of
 
-__all__ = ["SCHEDULES", "Horizon", "Rate", "bolt_on_warmup", "build_schedule"]
+__all__ = ["SCHEDULES", "Horizon", "Rate", "bolt_on_warmup", "build_schedule", "warmup_steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,13 @@ def build_schedule(
     budget = {"peak": peak, "steps": steps, "tokens_per_step": tokens_per_step}
     with users_own("schedule.name", config.name):
         return overridden(shape(config, horizon), config.override_decay, **budget)
+
+
+def warmup_steps(config: ScheduleConfig, *, steps: int, tokens_per_step: int) -> int:
+    """The step at which warm-up ends."""
+    if config.name == "wsds" and config.periods:
+        steps = config.periods[0]
+    return steps_of("schedule.warmup", config.warmup, steps, tokens_per_step)
 
 
 # ---- after warm-up: OLMo

@@ -41,7 +41,8 @@ from ablate.rundir import ENDED, StudyDir
 LEASE_SECONDS = 15.0
 LONGEST = 1200.0
 """Seconds that the end is waited for, after the last fault."""
-STEPS = 40
+STEPS, STEPS_OF_FEW = 40, 160
+"""Of a trial, and where there are fewer than 60: all faults are to come while they run."""
 SEEDS_OF_ARM = 20
 ARMS = ("rope", "post", "alibi", "rms", "swiglu", "qk", "undropped", "relu", "narrow")
 SWEEP = """\
@@ -88,6 +89,7 @@ class Chaos:
         self.trials, self.seed, self.folder = trials, seed, folder
         arms = 1 + min(len(ARMS), max(1, trials // SEEDS_OF_ARM - 1) if trials >= 60 else 3)
         self.arms, self.seeds = arms, trials // arms
+        self.steps = STEPS if trials >= 60 else STEPS_OF_FEW
         self.study = StudyDir(folder / "runs" / "chaos")
         self.known = undisturbed
         self.undisturbed = StudyDir(undisturbed or folder / "undisturbed" / "chaos")
@@ -101,7 +103,7 @@ class Chaos:
         chosen = ARMS[: self.arms - 1]
         lines = "".join(f"      - {{{name}: {LEVELS[name]}}}\n" for name in chosen)
         (self.folder / "sweeps").mkdir(parents=True)
-        text = SWEEP.format(arms=lines.rstrip("\n"), seeds=self.seeds, steps=STEPS)
+        text = SWEEP.format(arms=lines.rstrip("\n"), seeds=self.seeds, steps=self.steps)
         (self.folder / "sweeps/chaos.yaml").write_text(text)
         (self.folder / "conf/resources").mkdir(parents=True)
         for name, pack in (("alone", 1), ("packed", 8 if self.trials >= 60 else 3)):
@@ -179,7 +181,7 @@ class Chaos:
             self.say(f"{len(cancelled)} trials are cancelled; ablate retry")
             self.retry(box)
             self.wait_for_end(box, "everything", ended=("done",))
-            verdict = judge(self.study, self.undisturbed, STEPS, cancelled)
+            verdict = judge(self.study, self.undisturbed, self.steps, cancelled)
             code = clients[-1].wait(120)
             verdict.note("exit code of the client that waited to the end", code)
             verdict.faults = faults.done

@@ -24,6 +24,7 @@ def test_a_dozen_trials_survive_one_fault_of_each_kind() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(5400)
 def test_two_hundred_trials_survive_chaos() -> None:
     verdict = run_chaos(200, seed=7)
     print(verdict.table())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -159,3 +160,18 @@ def test_the_verb_needs_neither_torch_nor_pandas():
         "assert not {'torch', 'pandas', 'hydra', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_compressed_file_is_read_like_the_plain_one(tmp_path, capsys):
+    plain, packed = write(tmp_path / "run.csv"), tmp_path / "run.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    found = []
+    for path in (plain, packed):
+        assert main(["spikes", str(path), "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["events"])
+    assert found[0] == found[1]
+    assert len(found[0]) == 1
+    torn = tmp_path / "torn.csv.gz"
+    torn.write_bytes(packed.read_bytes()[:600])
+    assert main(["spikes", str(torn)]) == 2
+    assert "cannot be decompressed" in capsys.readouterr().err

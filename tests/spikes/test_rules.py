@@ -9,6 +9,7 @@ import pytest
 
 from ablate.spikes.references import skip_step
 from ablate.spikes.responses import OutlierRule, StopRule, UpdateCap
+from benchmarks.spike_curves import find_curves
 from benchmarks.spike_stop import stopped
 
 
@@ -63,7 +64,7 @@ def test_a_run_that_never_learns_but_gets_no_worse_is_not_ended():
 
 
 def test_planted_recoveries_are_not_ended_and_divergences_are():
-    found = stopped(None, 24)
+    found = stopped(find_curves(), 24)
     assert found["recoveries"] == (0, 24)
     assert found["divergences"][0] >= 22
 

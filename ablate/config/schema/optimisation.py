@@ -40,6 +40,10 @@ class OptimConfig:
         require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "must lie in [0, 1)")
 
 
+WITHOUT_WARMUP = ("constant", "exponential", "composable", "sequential")
+"""Schedules that do not read `warmup`; the stages of the last two have their own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
     name: str = "cosine_with_warmup"
@@ -68,6 +72,10 @@ class ScheduleConfig:
     """Parts of composable and sequential (see `ablate.train.stages`)."""
     override_decay: dict[str, Any] | None = None
     """A decay that overrides the schedule: start, duration, shape, end_lr or end_lr_fraction."""
+    foundation_layers: int | None = None
+    """Warm-up of the embedding and so many of the lowest blocks only: all else begins at the rate
+    that warm-up ends at. Null: everything warms up.
+    """
 
     def __post_init__(self) -> None:
         check_types(self, "schedule")
@@ -79,6 +87,18 @@ class ScheduleConfig:
             require(v is None or v >= 0, f"schedule.{name}", v, "must not be negative")
         for name in ("warmup", "decay"):
             amount(f"schedule.{name}", getattr(self, name))
+        if self.foundation_layers is not None:
+            self._check_foundation(self.foundation_layers)
+
+    def _check_foundation(self, layers: int) -> None:
+        field = "schedule.foundation_layers"
+        require(layers >= 0, field, layers, "must not be negative", "0 is the embedding alone")
+        cold = self.name in WITHOUT_WARMUP
+        reason = f"confines the warm-up, which schedule.name={self.name} has none of"
+        require(not cold, field, layers, reason, "Set it to null, or choose another schedule")
+        none = amount("schedule.warmup", self.warmup)[1] == 0
+        reason = "confines the warm-up, and schedule.warmup is 0"
+        require(not none, field, layers, reason, "Set it to null, or schedule.warmup above 0")
 
 
 @dataclass(frozen=True, kw_only=True)

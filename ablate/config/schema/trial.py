@@ -52,9 +52,19 @@ class TrialConfig:
             ok = bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study))
             reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -)"
             require(ok, "study", self.study, reason)
+        self._check_foundations()
         self._check_processes()
         if self.parallel.divides:
             self._check_divided()
+
+    def _check_foundations(self) -> None:
+        """No more blocks than the model has, where it says how many."""
+        layers = self.model.get("n_layers")
+        for name in ("schedule",):
+            blocks = getattr(self, name).foundation_layers
+            few = blocks is None or not isinstance(layers, int) or blocks <= layers
+            reason = f"exceeds model.n_layers={layers}"
+            require(few, f"{name}.foundation_layers", blocks, reason, "Null is all of them")
 
     def _check_processes(self) -> None:
         """SLURM starts one process a GPU, and one a node where no GPU is asked for."""
