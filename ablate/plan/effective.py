@@ -211,6 +211,10 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"schedule.{name}", "the learning rate is constant"
         elif amount("schedule.warmup", schedule["warmup"])[1] == 0:
             yield "schedule.warmup_min_lr", "schedule.warmup is 0"
+    batching = config.get("batching", {"name": "concat"})["name"]  # of an older trial
+    if batching != "dynamic":
+        for name in ("cap", "bucket"):
+            yield f"batching.{name}", f"only batching.name=dynamic reads it, not {batching}"
     if config["precision"]["name"] != "fp16":
         yield "precision.initial_scale", "only precision.name=fp16 scales gradients"
     data = config["data"]

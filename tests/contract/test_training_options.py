@@ -19,7 +19,7 @@ from ablate.rundir import TrialDir
 from ablate.train import run_trial
 
 COMPOSER = Composer()
-TRAINING = {"loss", "optim", "schedule", "precision", "clip"}
+TRAINING = {"batching", "loss", "optim", "schedule", "precision", "clip"}
 GROUPS = [
     g
     for g in COMPOSER.groups()
@@ -67,7 +67,7 @@ def trained(folder: Path, group: str, option: str) -> list[dict[str, Any]]:
     trial = TrialDir(folder / f"{group}-{option}")
     trial.create(config, STEPS)
     assert run_trial(trial.acquire(), config).status == "done"
-    return [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in trial.stitched()]
+    return [{k: v for k, v in row.items() if "per_second" not in k} for row in trial.stitched()]
 
 
 def test_the_groups_are_found() -> None:

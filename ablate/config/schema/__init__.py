@@ -6,6 +6,7 @@ layer up).
 """
 
 from ablate.config.schema.amount import amount
+from ablate.config.schema.batching import BatchingConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
@@ -16,6 +17,7 @@ from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConf
 from ablate.config.schema.trial import TrialConfig
 
 __all__ = [
+    "BatchingConfig",
     "ClipConfig",
     "ClusterConfig",
     "DataConfig",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.config.schema.batching import BatchingConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
@@ -33,6 +34,7 @@ class TrialConfig:
     """Start a finished trial afresh; its old attempts are kept aside."""
     model: dict[str, Any] = field(default_factory=dict)
     data: DataConfig = field(default_factory=DataConfig)
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -53,6 +55,7 @@ class TrialConfig:
             reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -)"
             require(ok, "study", self.study, reason)
         self._check_foundations()
+        self._check_batching()
         self._check_processes()
         if self.parallel.divides:
             self._check_divided()
@@ -65,6 +68,21 @@ class TrialConfig:
             few = blocks is None or not isinstance(layers, int) or blocks <= layers
             reason = f"exceeds model.n_layers={layers}"
             require(few, f"{name}.foundation_layers", blocks, reason, "Null is all of them")
+
+    def _check_batching(self) -> None:
+        """What would be wrong, or without effect, with rows of whole documents."""
+        name = self.batching.name
+        if name == "concat":
+            return
+        if self.data.document_masking:
+            reason = f"batching={name} keeps attention inside documents anyway"
+            raise ConfigError("data.document_masking", True, reason, "Set it to false")
+        if self.train.filter_repetitions:
+            reason = f"takes the padding of batching={name} for a repetition"
+            raise ConfigError("train.filter_repetitions", True, reason, "Set it to false")
+        if name == "dynamic" and self.parallel.name != "none":
+            reason = "has as many rows as fit the budget, which cannot be divided among processes"
+            raise ConfigError("batching.name", name, reason, "Use padded or packed")
 
     def _check_processes(self) -> None:
         """SLURM starts one process a GPU, and one a node where no GPU is asked for."""
