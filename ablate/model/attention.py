@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,8 +50,14 @@ def attend(
     v: Float[Tensor, "b g k c"],
     scope: Scope,
     dropout: float = 0.0,
+    softmax: torch.dtype | None = None,
 ) -> Float[Tensor, "b h q c"]:
-    """softmax(q·kᵀ/√c + bias)·v; head h reads key/value head h // (heads / key heads)."""
+    """softmax(q·kᵀ/√c + bias)·v; head h reads key/value head h // (heads / key heads).
+
+    `softmax` is the type of the logits and of their softmax; None: as the kernel has it.
+    """
+    if softmax is not None:
+        return _attend_in(softmax, q, k, v, scope, dropout)
     if scope.backend == "flash":
         return _flash(q, k, v, scope, dropout)
     repeats = q.shape[1] // k.shape[1]
@@ -60,6 +67,20 @@ def attend(
     if scope.documents is None:
         return kernel(q, k, v, scope.bias, scope.causal, dropout)
     return _by_document(kernel, q, k, v, scope, dropout)
+
+
+def _attend_in(
+    dtype: torch.dtype, q: Tensor, k: Tensor, v: Tensor, scope: Scope, dropout: float
+) -> Float[Tensor, "b h q c"]:
+    """Fused kernels on a GPU keep logits and softmax in float32; all else is told the type."""
+    kind, given = q.device.type, v.dtype
+    if dtype == torch.float32 and kind != "cpu" and scope.backend != "math":
+        return attend(q, k, v, scope, dropout)
+    backend = scope.backend if dtype == torch.float32 else "math"
+    bias = None if scope.bias is None else scope.bias.to(dtype)
+    told = dataclasses.replace(scope, backend=backend, bias=bias)
+    with torch.autocast(kind, enabled=False):
+        return attend(q.to(dtype), k.to(dtype), v.to(dtype), told, dropout).to(given)
 
 
 def sdpa(
@@ -90,14 +111,21 @@ def plain(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float
 ) -> Float[Tensor, "b h q c"]:
     """The definition, spelled out; the softmax is taken in the dtype of the logits."""
-    logits = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    logits = _product(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     if bias is not None:
         logits = logits + bias
     elif causal:
         hidden = torch.ones(logits.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         logits = logits.masked_fill(hidden, torch.finfo(logits.dtype).min)
     weights = torch.softmax(logits, dim=-1).to(v.dtype)
-    return torch.matmul(F.dropout(weights, dropout) if dropout else weights, v)
+    return _product(F.dropout(weights, dropout) if dropout else weights, v)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """In float32, and rounded, where a CPU has no float16 instructions (as `linear.multiply`)."""
+    if a.dtype == torch.float16 and a.device.type == "cpu":
+        return torch.matmul(a.float(), b.float()).half()
+    return torch.matmul(a, b)
 
 
 def _by_document(

@@ -38,6 +38,8 @@ class Block(nn.Module):
     ff_proj: Linear
     fine_grained_attention = False
     """Whether fine-grained checkpointing recomputes attention too."""
+    softmax: torch.dtype | None = None
+    """The type of attention's logits and softmax; None: as the kernel has it (see `protection`)."""
 
     def __init__(self, layer: int, config: ModelConfig) -> None:
         super().__init__()
@@ -46,7 +48,7 @@ class Block(nn.Module):
         self.recorder: Recorder | None = None
         self.fine_grained: Callable[..., Any] | None = None
         self.recompute = checkpointer(config)
-        self.q_norm, self.k_norm = None, None
+        self.q_norm, self.k_norm, self.width_proj = None, None, None
         if config.attention_layer_norm:
             affine, per_head = (
                 config.attention_layer_norm_with_affine,
@@ -57,6 +59,11 @@ class Block(nn.Module):
         self.act, inner = build_activation(config)
         self.attn_out = linear(d, d, bias=config.include_bias)
         self.ff_out = linear(inner, d, bias=config.include_bias)
+
+    def widen_from(self, width: int) -> None:
+        """Projects the input where the block below is of another width."""
+        if width != self.config.d_model:
+            self.width_proj = linear(width, self.config.d_model, bias=False)
 
     def add_norms(self) -> None:
         config = self.config
@@ -79,6 +86,8 @@ class Block(nn.Module):
     ) -> tuple[Float[Tensor, "b t d"], KeyValue | None]:
         c = self.config
         run = self._run
+        if self.width_proj is not None:
+            x = self.width_proj(x)
         y = x if c.norm_after else run(self.attn_norm, x)
         q, k, v = self.project(y)
         attention = run if self.fine_grained_attention else _call
@@ -158,7 +167,8 @@ class Block(nn.Module):
         if self.recorder is not None:
             name = f"model/attention_logit_max/{self.layer}"
             self.recorder.largest(name, largest_logit(q, k, scope))
-        y = attend(q, k, v, scope, config.attention_dropout if self.training else 0.0)
+        dropout = config.attention_dropout if self.training else 0.0
+        y = attend(q, k, v, scope, dropout, softmax=self.softmax)
         return self.attn_out(y.transpose(1, 2).flatten(2)), present
 
     def _drop(self, x: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ def checkpoints_block(strategy: str | None, layer: int) -> bool:
 def checkpointer(config: ModelConfig) -> Callable[..., Any]:
     """A `run(function, *inputs)` that is recomputed in the backward pass.
 
-    The state of the random generators is restored only if dropout needs it.
+    The state of the random generators is restored only if dropout or noise needs it.
     """
     drops = config.attention_dropout or config.residual_dropout or config.embedding_dropout
+    drops = drops or config.norm_noise
     return partial(checkpoint, use_reentrant=False, preserve_rng_state=bool(drops))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ablate.model.config import ModelConfig
 from ablate.model.transformer import OLMo
+from ablate.model.widths import resolved
 
 __all__ = ["Built", "Difference", "build", "compare", "meta_parameters", "shrink"]
 
@@ -50,6 +51,7 @@ def shrink(config: ModelConfig, length: int) -> ModelConfig:
 
     `length` is the sequence that it trains on; windows shrink with it.
     """
+    config = resolved(config)
     heads = max(h for h in range(1, 9) if config.n_heads % h == 0)
     kv = max(1, heads * config.effective_n_kv_heads // config.n_heads)
     while heads % kv:
@@ -88,7 +90,31 @@ def shrink(config: ModelConfig, length: int) -> ModelConfig:
         residual_dropout=0.0,
         embedding_dropout=0.0,
         init_device=None,
+        layer_widths=_narrower(config, heads, layers),
+        width_match="none",
+        norm_segments=_divisor(config.norm_segments, 2 * heads if config.layer_widths else width),
+        foundation_layers=_fewer(config.foundation_layers, config.n_layers, layers),
     )
+
+
+def _narrower(config: ModelConfig, heads: int, layers: int) -> list[int] | None:
+    """Widths written out, in proportion, of layers at equal distances."""
+    if config.layer_widths is None:
+        return None
+    chosen = [config.layer_widths[i * config.n_layers // layers] for i in range(layers)]
+    return [max(1, round(4 * w / config.d_model)) * 2 * heads for w in chosen]
+
+
+def _divisor(segments: int | None, width: int) -> int | None:
+    """The largest divisor of the width, itself left out, up to so many."""
+    if segments is None:
+        return None
+    return max(k for k in range(1, max(width, 2)) if width % k == 0 and k <= segments)
+
+
+def _fewer(blocks: int | None, of: int, layers: int) -> int | None:
+    """The same share of the layers, and none only for none."""
+    return blocks if not blocks else max(1, round(blocks * layers / of))
 
 
 def build(config: ModelConfig, length: int) -> Built:
@@ -103,6 +129,8 @@ def build(config: ModelConfig, length: int) -> Built:
 
 def _build(config: ModelConfig) -> Built:
     model = OLMo(config, init_params=True, seed=0)
+    if model.moment is not None:
+        model.moment.step, model.moment.steps = 1, 2  # its noise is the same each time
     initial = {name: p.detach().clone() for name, p in model.named_parameters()}
     with torch.no_grad():
         for name, parameter in model.named_parameters():

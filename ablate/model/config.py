@@ -17,6 +17,7 @@ from typing import Any
 
 from ablate.config.typed import build, check_types
 from ablate.model.legality import check
+from ablate.model.legality_foundation import check_foundation
 from ablate.model.names import GATED
 
 __all__ = ["ModelConfig"]
@@ -131,10 +132,41 @@ class ModelConfig:
     """position=hybrid: standard deviation of the learned vectors at initialisation; None: as of
     position=learned.
     """
+    foundation_layers: int | None = None
+    """Confines the norms' noise, and the narrow (or wide) part of a taper, to the embedding and so
+    many of the lowest blocks; None: noise everywhere, a taper in `width_segments` steps.
+    """
+    norm_noise: float = 0.0
+    """Standard deviation of the noise in the norms of the residual stream, in training only."""
+    norm_noise_at: str = "after"
+    """after normalising (before scale and shift), or before."""
+    norm_noise_schedule: str = "constant"
+    """constant, or linear to 0 at the last step."""
+    layer_norm_scale: bool = True
+    """False: these norms have a shift alone (bias_for_layer_norm switches the shift)."""
+    norm_segments: int | None = None
+    """Groups of features that share one scale and one shift; None: each has its own."""
+    norm_grad_clip: float | None = None
+    """Limit of the gradient at the output of these norms: of each position's summed loss, in nats
+    per unit, whatever the batch size and the loss scale.
+    """
+    norm_grad_clip_by: str = "value"
+    """value (each element) or norm (of each position's vector)."""
+    width_taper: float = 1.0
+    """Width of the lowest layer (and the embedding) over that of the highest; see `widths`."""
+    width_segments: int = 4
+    """Steps, of equal depth, in which a tapered width changes."""
+    width_match: str = "params"
+    """What a tapered model has in common with the uniform one: params, flops or none (the mean
+    width).
+    """
+    layer_widths: list[int] | None = None
+    """Each layer's width, written out instead of tapered; MLPs are in proportion."""
 
     def __post_init__(self) -> None:
         check_types(self, "model")
         check(self)
+        check_foundation(self)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> ModelConfig:
@@ -182,6 +214,12 @@ class ModelConfig:
     @property
     def norm_bias(self) -> bool:
         return self.include_bias if self.bias_for_layer_norm is None else self.bias_for_layer_norm
+
+    @property
+    def plain_norms(self) -> bool:
+        """Whether the norms of the residual stream are the base norm and nothing else."""
+        added = (self.norm_noise, self.norm_segments, self.norm_grad_clip)
+        return not any(added) and self.layer_norm_scale
 
     @property
     def position_scheme(self) -> str:

@@ -31,6 +31,7 @@ from ablate.errors import ConfigError
 from ablate.model.compat import clean_name, ungrouped_name
 from ablate.model.config import ModelConfig
 from ablate.model.variants import find
+from ablate.model.widths import layer_configs
 
 __all__ = ["INITS", "Part", "embedding_std", "generator_for", "initialise"]
 
@@ -39,7 +40,9 @@ class Part(NamedTuple):
     """What an initialised matrix is."""
 
     role: str
-    """embedding, position, qkv, attn_out, ff_in, ff_up, ff_out or head."""
+    """embedding, position, qkv, attn_out, ff_in, ff_up, ff_out, head, or width (a projection
+    between layers of unequal width, whose deviation is always 1/√fan_in).
+    """
     layer: int
     fan_in: int
 
@@ -109,6 +112,7 @@ INITS: dict[str, InitFn] = {
 }
 _DEFAULT_CUTOFF = {"mitchell": 3.0, "full_megatron": 3.0, "llama": 3.0, "llama_depth": 3.0}
 _ROLES = {"wte": "embedding", "wpe": "position", "position": "position", "attn_out": "attn_out"}
+_ROLES |= dict.fromkeys(("width_proj", "width_out"), "width")
 _ROLES |= dict.fromkeys(("att_proj", "q_proj", "k_proj", "v_proj"), "qkv")
 
 
@@ -134,6 +138,7 @@ def initialise(
         ConfigError: a module of the user's own has parameters but no `reset_parameters()`.
     """
     deviation: InitFn = find(INITS, config.init_fn, "model.init_fn")
+    layers = layer_configs(config)
     cutoff = config.init_cutoff_factor or _DEFAULT_CUTOFF.get(config.init_fn)
     for raw_name, module in model.named_modules():
         if only is not None and module not in only:
@@ -145,7 +150,8 @@ def initialise(
             assert isinstance(weight, Tensor)
             draw = _standard_normal(weight.shape, cutoff, generator_for(seed, f"{name}.weight"))
             for rows, part in parts:
-                draw[rows] *= _own_deviation(config, part) or deviation(config, part)
+                own = layers[-1 if part.role == "head" else part.layer]
+                draw[rows] *= _own_deviation(own, part) or deviation(own, part)
             weight.copy_(draw)
             if isinstance(bias, Tensor):
                 bias.zero_()
@@ -155,6 +161,8 @@ def initialise(
 
 def _own_deviation(config: ModelConfig, part: Part) -> float | None:
     """That of a part which has a field for it, whatever the init function."""
+    if part.role == "width":
+        return part.fan_in**-0.5  # keeps the size of the residual stream
     if part.role == "position" and config.position_scheme == "hybrid":
         return config.hybrid_learned_std
     return None

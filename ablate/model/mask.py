@@ -45,14 +45,17 @@ def scopes(
     x: Float[Tensor, "b t d"],
     past: int,
     given: Visibility,
+    head_sizes: Sequence[int] | None = None,
 ) -> list[Scope]:
-    """The scope of each layer, for inputs `x` that follow `past` cached positions."""
+    """The scope of each layer, for inputs `x` that follow `past` cached positions.
+
+    `head_sizes` are those of the layers, where they are unequal.
+    """
     builder = _Builder(config, position, cache, x, past, given)
-    by_window = {
-        window: builder.scope(window)
-        for window in {config.window(i) for i in range(config.n_layers)}
-    }
-    return [by_window[config.window(layer)] for layer in range(config.n_layers)]
+    sizes = head_sizes if head_sizes is not None else [None] * config.n_layers
+    kinds = [(config.window(layer), size) for layer, size in enumerate(sizes)]
+    made = {kind: builder.scope(*kind) for kind in dict.fromkeys(kinds)}
+    return [made[kind] for kind in kinds]
 
 
 class _Builder:
@@ -88,9 +91,10 @@ class _Builder:
                 )
             self.documents = self._splittable(given.doc_lens)
 
-    def scope(self, window: int | None) -> Scope:
+    def scope(self, window: int | None, head_size: int | None) -> Scope:
         near = window if window is not None and window < self.keys else None
-        rotation = self.position.rotation(self.keys, window, self.x)
+        own = () if head_size is None else (head_size,)
+        rotation = self.position.rotation(self.keys, window, self.x, *own)
         options: dict[str, Any] = {
             "backend": self.backend,
             "rotation": rotation,

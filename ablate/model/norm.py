@@ -143,11 +143,14 @@ NORMS: dict[str, type[Norm]] = {
 def build_norm(config: ModelConfig, size: int | None = None, *, affine: bool | None = None) -> Norm:
     """The norm that the configuration names, `d_model` wide unless `size` is given.
 
+    Without a size it is one of the residual stream, which the `norm_...` fields are about.
+
     Raises:
         ConfigError: a class of the user's own that raises, or does not take (size, *, eps, affine,
             bias).
     """
     kind = find(NORMS, config.layer_norm_type, "model.layer_norm_type")
+    stream = size is None
     size = config.d_model if size is None else size
     affine = config.layer_norm_with_affine if affine is None else affine
     try:
@@ -159,4 +162,8 @@ def build_norm(config: ModelConfig, size: int | None = None, *, affine: bool | N
             "model.layer_norm_type", config.layer_norm_type, reason, remedy
         ) from error
     with users_own("model.layer_norm_type", config.layer_norm_type):
+        if stream and not config.plain_norms:
+            from ablate.model.noisy import NoisyNorm
+
+            return NoisyNorm(kind, config, size, affine=affine)
         return kind(size, eps=config.layer_norm_eps, affine=affine, bias=config.norm_bias)

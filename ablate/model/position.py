@@ -45,8 +45,13 @@ class Position(nn.Module):
         """What is added to the attention logits of query i and key j (rows are queries)."""
         return None
 
-    def rotation(self, length: int, window: int | None, like: Tensor) -> Rotation | None:
-        """By what queries and keys 0 … length - 1 of a layer with this window are rotated."""
+    def rotation(
+        self, length: int, window: int | None, like: Tensor, size: int | None = None
+    ) -> Rotation | None:
+        """By what queries and keys 0 … length - 1 of a layer with this window are rotated.
+
+        `size` is that of the layer's heads, and given where layers differ in it.
+        """
         return None
 
 
@@ -176,8 +181,10 @@ class Rope(Position):
         super().__init__(config, cache)
         self.rotary = Rotary(config, cache)
 
-    def rotation(self, length: int, window: int | None, like: Tensor) -> Rotation:
-        return self.rotary.tables(length, window, like)
+    def rotation(
+        self, length: int, window: int | None, like: Tensor, size: int | None = None
+    ) -> Rotation:
+        return self.rotary.tables(length, window, like, size)
 
 
 POSITIONS: dict[str, Callable[[ModelConfig, BufferCache], Position]] = {

@@ -64,14 +64,15 @@ def rotate(x: Float[Tensor, "b h t c"], by: Rotation) -> Float[Tensor, "b h t c"
 
 
 def frequencies(
-    config: ModelConfig, *, stretched: bool, device: torch.device
+    config: ModelConfig, *, stretched: bool, device: torch.device, size: int | None = None
 ) -> Float[Tensor, "half"]:
     """Radians per position of each pair: θ^(-2i/c), blended towards a factor-th of it by YaRN.
 
     Pairs that turn more than beta_fast times within the original length keep their frequency,
     those that turn less than beta_slow times are slowed by the factor, with a linear ramp between.
+    `size` is that of a head, c, where it is not the configuration's.
     """
-    c, theta = config.head_dim, config.rope_theta
+    c, theta = size or config.head_dim, config.rope_theta
     plain = 1.0 / (theta ** (torch.arange(0, c, 2, dtype=torch.float32, device=device) / c))
     if not stretched:
         return plain
@@ -97,13 +98,15 @@ class Rotary:
     def __init__(self, config: ModelConfig, cache: BufferCache) -> None:
         self.config, self.cache = config, cache
 
-    def tables(self, length: int, window: int | None, like: Tensor) -> Rotation:
+    def tables(
+        self, length: int, window: int | None, like: Tensor, size: int | None = None
+    ) -> Rotation:
         """Tables for positions 0 … length - 1 of a layer with this window, on `like`'s device."""
         config, device = self.config, like.device
         stretched = config.yarn_factor is not None and window is None
 
         def build(n: int) -> tuple[Tensor, Tensor]:
-            rates = frequencies(config, stretched=stretched, device=device)
+            rates = frequencies(config, stretched=stretched, device=device, size=size)
             angles = torch.outer(torch.arange(n, dtype=torch.float32, device=device), rates)
             cos, sin = angles.cos(), angles.sin()
             if stretched:
@@ -112,5 +115,5 @@ class Rotary:
                 cos, sin = cos * attention, sin * attention
             return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
-        cos, sin = self.cache.grown(("rope", stretched, device), length, build)
+        cos, sin = self.cache.grown(("rope", stretched, device, size), length, build)
         return Rotation(cos[:length], sin[:length], config.rope_full_precision)

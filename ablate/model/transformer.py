@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,9 +22,11 @@ from ablate.model.checkpointing import checkpointer, checkpoints_block
 from ablate.model.config import ModelConfig
 from ablate.model.linear import Unembedding, linear, multiply
 from ablate.model.mask import Visibility, scopes
+from ablate.model.noisy import Moment, NoisyNorm
 from ablate.model.norm import build_norm
 from ablate.model.position import build_position
 from ablate.model.recording import Recorder
+from ablate.model.widths import is_uniform, layer_configs
 
 __all__ = ["OLMo", "OLMoOutput"]
 
@@ -56,28 +59,43 @@ class OLMo(nn.Module):
         self.checkpointing: str | None = None
         with device:
             self.transformer = self._parts(config)
+        wide = None if is_uniform(config) else layer_configs(config)
+        self.head_sizes = None if wide is None else [layer.head_dim for layer in wide]
+        self.moment = None if config.plain_norms else self._place_norms()
         if init_params and device.type != "meta":
             self.reset_parameters(seed)
 
     def _parts(self, c: ModelConfig) -> nn.ModuleDict:
-        rows = c.embedding_rows
-        blocks = [BLOCKS[c.block_type](layer, c) for layer in range(c.n_layers)]
+        rows, layers = c.embedding_rows, layer_configs(c)
+        lowest, highest = layers[0], layers[-1]
+        blocks = [BLOCKS[c.block_type](i, layer) for i, layer in enumerate(layers)]
+        for below, block in itertools.pairwise(blocks):
+            block.widen_from(below.config.d_model)
         parts = nn.ModuleDict()
-        unset = torch.empty(rows, c.d_model)  # given, so that torch does not draw it
-        parts["wte"] = nn.Embedding(rows, c.d_model, _weight=unset)
+        unset = torch.empty(rows, lowest.d_model)  # given, so that torch does not draw it
+        parts["wte"] = nn.Embedding(rows, lowest.d_model, _weight=unset)
         if c.embedding_layer_norm:
-            parts["emb_norm"] = build_norm(c)
-        parts["ln_f"] = build_norm(c)
+            parts["emb_norm"] = build_norm(lowest)
+        if c.weight_tying and lowest.d_model != highest.d_model:
+            parts["width_out"] = linear(highest.d_model, lowest.d_model, bias=False)
+        parts["ln_f"] = build_norm(lowest if c.weight_tying else highest)
         if c.block_group_size > 1:
             starts = range(0, c.n_layers, c.block_group_size)
             groups = [BlockGroup(blocks[i : i + c.block_group_size]) for i in starts]
             parts["block_groups"] = nn.ModuleList(groups)
         else:
             parts["blocks"] = nn.ModuleList(blocks)
-        parts["wpe" if c.has_position_table else "position"] = build_position(c, self.cache)
+        parts["wpe" if c.has_position_table else "position"] = build_position(lowest, self.cache)
         if not c.weight_tying:
-            parts["ff_out"] = linear(c.d_model, rows, bias=c.include_bias)
+            parts["ff_out"] = linear(highest.d_model, rows, bias=c.include_bias)
         return parts
+
+    def _place_norms(self) -> Moment:
+        moment, size = Moment(), self.config.block_group_size
+        for name, module in self.named_modules():
+            if isinstance(module, NoisyNorm):
+                module.place(compat.ungrouped_name(name, size), moment)
+        return moment
 
     @property
     def blocks(self) -> list[Block]:
@@ -155,7 +173,7 @@ class OLMo(nn.Module):
             doc_lens=doc_lens,
             max_doc_lens=max_doc_lens,
         )
-        layers = scopes(config, position, self.cache, x, past, given)
+        layers = scopes(config, position, self.cache, x, past, given, self.head_sizes)
         hidden: list[Tensor] = []
         present: list[KeyValue] = []
         for layer, block in enumerate(self.blocks):
@@ -168,7 +186,8 @@ class OLMo(nn.Module):
                 x, cached = block(x, layers[layer], before, use_cache)
             if cached is not None:
                 present.append(cached)
-        x = parts["ln_f"](x[:, -1:] if last_logits_only else x)
+        x = x[:, -1:] if last_logits_only else x
+        x = parts["ln_f"](parts["width_out"](x) if "width_out" in parts else x)
         if output_hidden_states:
             hidden.append(x)
         logits = self._logits(x) if unembed else x
@@ -184,7 +203,7 @@ class OLMo(nn.Module):
         """What makes the logits, for a loss that makes them itself."""
         config = self.config
         head: Any = self.transformer["wte" if config.weight_tying else "ff_out"]
-        scale = 1 / math.sqrt(config.d_model) if config.scale_logits else 1.0
+        scale = 1 / math.sqrt(head.weight.shape[1]) if config.scale_logits else 1.0
         return Unembedding(head.weight, getattr(head, "bias", None), scale)
 
     @property

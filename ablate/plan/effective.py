@@ -14,6 +14,7 @@ from ablate.config.fingerprint import NESTED, TOP_LEVEL, fingerprint
 from ablate.config.imports import is_import_path
 from ablate.config.schema.amount import amount
 from ablate.model.config import ModelConfig
+from ablate.model.widths import is_uniform, resolved
 
 __all__ = ["effective", "effective_fingerprint", "unread"]
 
@@ -51,14 +52,20 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     if result["model"]["bias_for_layer_norm"] is not None or _norm_has_affine(model):
         result["model"]["bias_for_layer_norm"] = model.norm_bias
-    if model.layer_norm_type == "low_precision" and config["precision"]["name"] not in (
-        "bf16",
-        "fp16",
-    ):
-        result["model"]["layer_norm_type"] = "default"  # it differs under autocast only
+    if model.layer_norm_type == "low_precision" and config["precision"]["name"] != "bf16":
+        # It differs under autocast only, and precision=fp16 computes every norm in float16.
+        result["model"]["layer_norm_type"] = "default"
     if model.init_fn in ("mitchell", "full_megatron"):
         result["model"]["init_cutoff_factor"] = model.init_cutoff_factor or 3.0
     result["train"]["sequence_length"] = length
+    if not is_uniform(model):
+        told = resolved(model)
+        result["model"].update(layer_widths=told.layer_widths, mlp_hidden_size=told.hidden_size)
+        if model.norm_noise == 0:
+            result["model"]["foundation_layers"] = None
+    else:
+        result["model"]["layer_widths"] = None
+    result["model"].update(width_taper=None, width_segments=None, width_match=None)
     if result["schedule"]["warmup"] is not None and not is_import_path(config["schedule"]["name"]):
         result["schedule"]["warmup"] = _warmup(config, length)
     return result
@@ -106,6 +113,7 @@ def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, st
             yield f"model.{name}", "there is no QK-norm (attention_layer_norm is false)"
     if not _norm_has_affine(c):
         yield "model.bias_for_layer_norm", "no norm has an affine part"
+    yield from _unread_of_noise(config, c)
     if c.mlp_hidden_size is not None:
         yield "model.mlp_ratio", f"mlp_hidden_size={c.mlp_hidden_size} holds"
     if not c.has_position_table and config["train"]["sequence_length"] is not None:
@@ -133,6 +141,27 @@ def _unread_of_positions(c: ModelConfig) -> Iterator[tuple[str, str]]:
     if scheme != "relative":
         for name in ("relative_num_buckets", "relative_max_distance"):
             yield f"model.{name}", reason
+
+
+def _unread_of_noise(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, str]]:
+    if c.norm_noise == 0:
+        for name in ("norm_noise_at", "norm_noise_schedule"):
+            yield f"model.{name}", "norm_noise is 0"
+    if c.norm_grad_clip is None:
+        yield "model.norm_grad_clip_by", "norm_grad_clip is null"
+    if c.width_taper == 1:
+        for name in ("width_segments", "width_match"):
+            yield f"model.{name}", "width_taper is 1"
+    elif c.foundation_layers is not None:
+        yield "model.width_segments", "foundation_layers says where the width changes"
+    if is_import_path(c.layer_norm_type):
+        return
+    scales = c.layer_norm_scale and c.layer_norm_with_affine
+    inner = c.attention_layer_norm and c.attention_layer_norm_with_affine
+    if not (scales or inner):
+        yield "optim.norm_scale_lr", "no norm has a scale"
+    if not (_norm_has_affine(c) and c.norm_bias):
+        yield "optim.norm_shift_lr", "no norm has a shift"
 
 
 def _unread_of_windows(c: ModelConfig, length: int) -> Iterator[tuple[str, str]]:
@@ -167,6 +196,20 @@ SPIKES = {
 """Field of the section spikes -> the responses that read it."""
 
 
+CLIPS = {
+    "max_norm": ("norm", "percentile_history", "zclip"),
+    "max_ratio": ("ratio",),
+    "max_value": ("value",),
+    "percentile": ("percentile", "percentile_history"),
+    "history": ("percentile_history",),
+    "agc_ratio": ("agc",),
+    "agc_floor": ("agc",),
+    "z_limit": ("zclip",),
+    "z_decay": ("zclip",),
+}
+"""Field of the section clip -> the rules that read it."""
+
+
 def _unread_of_spikes(name: str) -> Iterator[tuple[str, str]]:
     for field, readers in SPIKES.items():
         if name not in readers and not is_import_path(name):
@@ -176,10 +219,10 @@ def _unread_of_spikes(name: str) -> Iterator[tuple[str, str]]:
 def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _unread_of_spikes(config["spikes"]["name"])
     clip, optim, schedule = config["clip"], config["optim"], config["schedule"]
-    readers = {"max_norm": "norm", "max_ratio": "ratio", "max_value": "value"}
-    for name, reader in readers.items():
-        if clip["name"] != reader and not is_import_path(clip["name"]):
-            yield f"clip.{name}", f"only clip.name={reader} reads it, not {clip['name']}"
+    for name, readers in CLIPS.items():
+        if clip["name"] not in readers and not is_import_path(clip["name"]):
+            known = " and ".join(readers)
+            yield f"clip.{name}", f"only clip.name={known} reads it, not {clip['name']}"
     if clip["name"] == "none":
         for name in ("warmup_steps", "warmup_factor"):
             yield f"clip.{name}", "nothing is clipped"
@@ -215,8 +258,8 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if batching != "dynamic":
         for name in ("cap", "bucket"):
             yield f"batching.{name}", f"only batching.name=dynamic reads it, not {batching}"
-    if config["precision"]["name"] != "fp16":
-        yield "precision.initial_scale", "only precision.name=fp16 scales gradients"
+    if not config["precision"]["name"].startswith("fp16"):
+        yield "precision.initial_scale", "only fp16 and fp16_protected scale gradients"
     data = config["data"]
     if data["tokenizer"] != "bpe":
         yield "data.tokenizer_vocab_size", "only data.tokenizer=bpe reads it"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ablate.design import CROSSED
+from ablate.model.config import ModelConfig
+from ablate.model.widths import is_uniform, resolved
 from ablate.plan.budget import budget_text, given_steps, tokens_per_step
 from ablate.plan.study_plan import PlannedArm
 from ablate.plan.sweep import SweepConfig
@@ -36,6 +39,7 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
                 notes.append(
                     f"More than 1 % from the baseline's {unit} (match: none): {_listed(far)}."
                 )
+    notes += [text for arm in arms if (text := _widths(arm))]
     per_step = tokens_per_step(base.config)
     other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
     if other:
@@ -43,6 +47,17 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
             f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
         )
     return notes
+
+
+def _widths(arm: PlannedArm) -> str | None:
+    """What a taper came to."""
+    told = resolved(ModelConfig(**arm.config["model"]))
+    if is_uniform(told):
+        return None
+    runs = [(w, len(list(same))) for w, same in itertools.groupby(told.layer_widths or [])]
+    layers = ", ".join(f"{n} x {w}" for w, n in runs)
+    hidden = f"MLPs {told.hidden_size / told.d_model:.3g} times as wide"
+    return f"{arm.name}: layers, from the lowest, {layers}; {hidden}."
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -1,12 +1,9 @@
-"""Gradient clipping: four rules, and the global norm that is logged before any of them acts.
-
-A rule is called once a step with all gradients and their norms, computed once for the log, the
-check for divergence and the rule. It never copies a value to the host.
-"""
+"""Gradient clipping: the rules by name, and the norms that are logged before any of them acts."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,11 +11,10 @@ from torch import Tensor
 
 from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import ClipConfig
+from ablate.train.clip_adaptive import AgcClip, PercentileClip, PercentileHistoryClip, ZClip
+from ablate.train.clip_rule import EPSILON, Clip, NoClip, scale_down
 
 __all__ = ["CLIPS", "Clip", "NoClip", "build_clip", "gradient_norms"]
-
-EPSILON = 1e-6
-"""Keeps the coefficient finite at norm 0, as upstream and torch have it."""
 
 
 def gradient_norms(gradients: list[Tensor]) -> Float[Tensor, " n"]:
@@ -32,46 +28,28 @@ def gradient_norms(gradients: list[Tensor]) -> Float[Tensor, " n"]:
     return torch.stack(torch._foreach_norm(gradients, 2, dtype=sums)).float()
 
 
-@runtime_checkable
-class Clip(Protocol):
-    """Limits gradients in place. An import path names a class with this interface, say a NoClip."""
+def build_clip(
+    config: ClipConfig,
+    names: list[str],
+    betas: tuple[float, ...],
+    parameters: Sequence[Tensor] = (),
+) -> Clip:
+    """The rule that `config` names, for parameters `names` in the order of the gradients.
 
-    def __init__(self, config: ClipConfig, names: list[str], betas: tuple[float, ...]) -> None: ...
-
-    def __call__(self, step: int, gradients: list[Tensor], norms: Float[Tensor, " n"]) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-def build_clip(config: ClipConfig, names: list[str], betas: tuple[float, ...]) -> Clip:
-    """The rule that `config` names, for parameters `names` in the order of the gradients."""
+    Args:
+        config: of the rule.
+        names: of the parameters.
+        betas: of the optimiser.
+        parameters: themselves, for a rule that measures gradients by them.
+    """
     cls = (
         load_object("clip.name", config.name) if is_import_path(config.name) else CLIPS[config.name]
     )
     with users_own("clip.name", config.name):
-        return cls(config, names, betas)
-
-
-class NoClip:
-    """Leaves gradients as they are."""
-
-    def __init__(self, config: ClipConfig, names: list[str], betas: tuple[float, ...]) -> None:
-        self.config = config
-
-    def __call__(self, step: int, gradients: list[Tensor], norms: Float[Tensor, " n"]) -> None:
-        pass
-
-    def limit(self, step: int, value: float) -> float:
-        """`value`, higher by `warmup_factor` in the first `warmup_steps` (upstream: one later)."""
-        return value * self.config.warmup_factor if step <= self.config.warmup_steps else value
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+        rule: Any = cls(config, names, betas)
+        if hasattr(rule, "watch"):
+            rule.watch(list(parameters))
+        return rule
 
 
 class NormClip(NoClip):
@@ -79,9 +57,7 @@ class NormClip(NoClip):
 
     def __call__(self, step: int, gradients: list[Tensor], norms: Float[Tensor, " n"]) -> None:
         total = torch.linalg.vector_norm(norms)
-        coefficient = (self.limit(step, self.config.max_norm) / (total + EPSILON)).clamp(max=1.0)
-        if coefficient.device.type != "cpu" or coefficient < 1:  # asking a GPU would wait for it
-            torch._foreach_mul_(gradients, coefficient)
+        scale_down(gradients, self.limit(step, self.config.max_norm) / (total + EPSILON))
 
 
 class RatioClip(NoClip):
@@ -97,7 +73,7 @@ class RatioClip(NoClip):
         self.mean: Tensor | None = None
 
     def __call__(self, step: int, gradients: list[Tensor], norms: Float[Tensor, " n"]) -> None:
-        mean = norms if self.mean is None else self.mean
+        mean = norms if self.mean is None else self.mean.to(norms.device)
         coefficients = (self.limit(step, self.config.max_ratio) * mean / (norms + EPSILON)).clamp(
             max=1.0
         )
@@ -126,4 +102,8 @@ CLIPS: dict[str, type[NoClip]] = {
     "norm": NormClip,
     "ratio": RatioClip,
     "value": ValueClip,
+    "percentile": PercentileClip,
+    "percentile_history": PercentileHistoryClip,
+    "agc": AgcClip,
+    "zclip": ZClip,
 }

@@ -20,10 +20,9 @@ from ablate.errors import DivergedError
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
 from ablate.train.measure import UpdateNorm, measure
-from ablate.train.record import Record
 from ablate.train.run import Run, seed_step
 from ablate.train.validation import validate
-from ablate.train.watch import finish, watch
+from ablate.train.watch import Watch
 
 __all__ = ["train"]
 
@@ -31,7 +30,7 @@ __all__ = ["train"]
 def train(
     run: Run,
     start: int,
-    record: Record,
+    watch: Watch,
     save: Callable[[int], None],
     should_stop: Callable[[], str | None],
 ) -> tuple[int, str | None]:
@@ -52,6 +51,7 @@ def train(
         began = time.perf_counter()
         seed_step(run.config.seed, step, run.device, parallel.rank)
         rate = run.set_rate(step)
+        run.begin_step(step)
 
         while True:
             batch = to_tensors(run.next_batch(step), run.device, parallel.count)
@@ -75,9 +75,9 @@ def train(
             size = parallel.same(update_norm.after()).item()
             row["train/update_norm"] = size * update_norm.keep(response.limit(step, size))
         elif verdict == "diverge":
-            diverge(run, record, row, f"loss {loss}, gradient norm {norm}")
+            diverge(watch, row, f"loss {loss}, gradient norm {norm}")
         elif overflow:
-            record.event(step, "overflow", scale=precision.scale)
+            watch.event(step, "overflow", scale=precision.scale)
         run.discard_gradients()
         seconds = time.perf_counter() - began
         row["tokens_per_second"] = run.tokens_per_step / seconds
@@ -92,15 +92,15 @@ def train(
             row |= measure(run, batch)
         if last or due(step, c.validate_every):
             row |= (values := validate(run))
-            record.event(step, "validation", **values)
+            watch.event(step, "validation", **values)
             if not math.isfinite(values["val/loss"]):
-                diverge(run, record, row, f"validation loss {values['val/loss']}")
-        if why := watch(run, record, row):
-            diverge(run, record, row, why, seen=True)
+                diverge(watch, row, f"validation loss {values['val/loss']}")
+        if why := watch.see(row):
+            diverge(watch, row, why, seen=True)
 
         reason = None if last else should_stop()
         if last:
-            finish(run, record, step)
+            watch.finish(step)
         if last or reason or due(step, c.checkpoint_every):
             save(step)
         if reason:
@@ -108,14 +108,12 @@ def train(
     return c.steps, None
 
 
-def diverge(
-    run: Run, record: Record, row: dict[str, Any], what: str, *, seen: bool = False
-) -> NoReturn:
+def diverge(watch: Watch, row: dict[str, Any], what: str, *, seen: bool = False) -> NoReturn:
     """The row that shows it is still written, and the events that it closes."""
     if not seen:
-        watch(run, record, row)
-    finish(run, record, row["step"])
-    record.event(row["step"], "diverged", what=what)
+        watch.see(row)
+    watch.finish(row["step"])
+    watch.event(row["step"], "diverged", what=what)
     raise DivergedError(row["step"], what)
 
 
@@ -132,6 +130,7 @@ def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
     total: Any = 0.0
     parts = list(batch.split(run.parallel.micro_batch(run.config.train)))
     for i, part in enumerate(parts):
+        run.begin_part(i, batch.count)
         with run.parallel.synchronised(last=i == len(parts) - 1):
             losses = run.losses(run.forward, part) / max(batch.count, 1)
             run.precision.backward(losses.sum())

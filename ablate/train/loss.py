@@ -16,7 +16,10 @@ __all__ = ["chunked_loss", "language_loss"]
 
 
 def language_loss(
-    logits: Float[Tensor, "... v"], labels: Int[Tensor, "..."], z_loss: float = 0.0
+    logits: Float[Tensor, "... v"],
+    labels: Int[Tensor, "..."],
+    z_loss: float = 0.0,
+    protected: bool = True,
 ) -> Float[Tensor, " 2"]:
     """Sums over real labels of -log p(label), in nats, and of `z_loss * logsumexp(logits)^2`.
 
@@ -27,13 +30,30 @@ def language_loss(
         logits: in any float type.
         labels: the token that follows each position; `IGNORED` where there is none.
         z_loss: multiplier (arXiv 2204.02311, section 5).
+        protected: False: each position's loss in the type of the logits (precision=fp16); the sum
+            over positions is float32 all the same.
     """
-    rows, targets = logits.flatten(0, -2).float(), labels.flatten()
+    rows, targets = logits.flatten(0, -2), labels.flatten()
+    if not protected:
+        return _unprotected_loss(rows, targets, z_loss)
+    rows = rows.float()
     nats = F.cross_entropy(rows, targets, ignore_index=IGNORED, reduction="sum")
     if not z_loss:
         return torch.stack((nats, torch.zeros_like(nats)))
     square = torch.logsumexp(rows, dim=-1).square()
     return torch.stack((nats, z_loss * square.masked_fill(targets == IGNORED, 0.0).sum()))
+
+
+def _unprotected_loss(
+    rows: Float[Tensor, "n v"], targets: Int[Tensor, " n"], z_loss: float
+) -> Float[Tensor, " 2"]:
+    with torch.autocast(rows.device.type, enabled=False):
+        each = F.cross_entropy(rows, targets, ignore_index=IGNORED, reduction="none")
+        nats, z = each.float().sum(), rows.new_zeros((), dtype=torch.float32)
+        if z_loss:
+            square = torch.logsumexp(rows, dim=-1).square()
+            z = z_loss * square.masked_fill(targets == IGNORED, 0.0).float().sum()
+    return torch.stack((nats, z))
 
 
 def chunked_loss(
@@ -42,6 +62,7 @@ def chunked_loss(
     labels: Int[Tensor, "b t"],
     z_loss: float,
     chunk: int,
+    protected: bool = True,
 ) -> Float[Tensor, " 2"]:
     """`language_loss` of the logits of `hidden`, of which never more than `chunk` rows exist.
 
@@ -55,14 +76,16 @@ def chunked_loss(
         labels: as for `language_loss`.
         z_loss: as for `language_loss`.
         chunk: positions at a time.
+        protected: as for `language_loss`.
     """
     rows, targets = hidden.flatten(0, 1), labels.flatten()
     if not torch.is_grad_enabled():
         parts = zip(rows.split(chunk), targets.split(chunk), strict=True)
-        each = [language_loss(unembedding.logits(x), y, z_loss) for x, y in parts]
+        each = [language_loss(unembedding.logits(x), y, z_loss, protected) for x, y in parts]
         return torch.stack(each).sum(0)
     weight, bias, scale = unembedding
-    total, z = _Chunked.apply(rows, weight, bias, scale, targets, z_loss, chunk)  # type: ignore
+    options = (scale, targets, z_loss, chunk, protected)
+    total, z = _Chunked.apply(rows, weight, bias, *options)  # type: ignore
     return torch.stack((total - z, z))
 
 
@@ -79,6 +102,7 @@ class _Chunked(torch.autograd.Function):
         targets: Int[Tensor, " n"],
         z_loss: float,
         chunk: int,
+        protected: bool,
     ) -> tuple[Tensor, Tensor]:
         given = [weight] if bias is None else [weight, bias]
         leaves = [p.detach().requires_grad_(p.requires_grad) for p in given]
@@ -95,7 +119,7 @@ class _Chunked(torch.autograd.Function):
                 continue
             with torch.enable_grad():
                 x = rows[part].detach().requires_grad_()
-                found = language_loss(head.logits(x), targets[part], z_loss)
+                found = language_loss(head.logits(x), targets[part], z_loss, protected)
                 both = found.sum()
             by_rows[part], *others = torch.autograd.grad(both, [x, *trained])
             for total, other in zip(sums, others, strict=True):
@@ -112,7 +136,7 @@ class _Chunked(torch.autograd.Function):
         ctx.gradients = None  # they are as large as the weights, so they are scaled where they lie
         torch._foreach_mul_([by_rows, *rest], gradients[0])
         found = [rest.pop(0) if needed else None for needed in ctx.needs_input_grad[1:3]]
-        return (by_rows, *found, None, None, None, None)
+        return (by_rows, *found, None, None, None, None, None)
 
 
 def _in_place(

@@ -18,17 +18,13 @@ from ablate.config.imports import is_import_path, load_object, users_own
 from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
 from ablate.model.foundation import in_foundation
+from ablate.model.names import NORM_SLOTS
 from ablate.train.lean import postpone_dynamo
 
 __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_groups"]
 
 Groups = list[dict[str, Any]]
 EMBEDDING_SLOTS = ("wte", "wpe", "position")
-NORM_SLOTS = (
-    "attn_norm", "ff_norm", "attn_norm_after", "ff_norm_after", "q_norm", "k_norm", "ln_f",
-    "emb_norm",
-)  # fmt: skip
-"""Where these stand in the model, so that a user's own class in their place is recognised too."""
 
 
 def kind_of(model: nn.Module, name: str) -> str | None:
@@ -80,7 +76,7 @@ def parameter_groups(
                 "Hold it in nn.Linear or nn.Embedding, or give it a name that ends in bias",
             )
         settled = not in_foundation(name, foundation_layers, size)
-        key = (decays[kind], 1.0, settled)
+        key = (decays[kind], _multiplier(name, kind, config), settled)
         chosen.setdefault(key, []).append((name, parameter))
     groups: Groups = []
     for (decayed, multiplier, settled), members in chosen.items():
@@ -88,6 +84,14 @@ def parameter_groups(
         group |= {"lr_multiplier": multiplier} if multiplier != 1 else {}
         groups += [group | ({"settled": True} if settled else {})] if members else []
     return groups
+
+
+def _multiplier(name: str, kind: str, config: OptimConfig) -> float:
+    """Of the learning rate of a norm's scale or shift."""
+    slot, leaf = name.split(".")[-2:] if "." in name else ("", name)
+    if slot in NORM_SLOTS and leaf == "bias":
+        return config.norm_shift_lr
+    return config.norm_scale_lr if kind == "norm" else 1.0
 
 
 def build_optimiser(

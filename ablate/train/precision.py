@@ -16,21 +16,40 @@ __all__ = ["MIN_SCALE", "Precision"]
 MIN_SCALE = 2.0**-14
 """fp16's smallest normal number: a gradient that overflows at this scale is truly infinite."""
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp16_protected": torch.float16}
 
 
 class Precision:
-    """fp32, bf16 and fp16 autocast (fp16 with a gradient scaler), or weights and all in bf16."""
+    """fp32, autocast to bf16 or fp16 (fp16 with a gradient scaler), or weights and all in bf16.
+
+    fp16 computes norms, softmax and the loss in float16 too; fp16_protected keeps them in float32
+    (see `ablate.model.protection`).
+    """
 
     def __init__(self, config: PrecisionConfig, device: torch.device) -> None:
+        self.config = config
         self.device, self.autocast_type = device, AUTOCAST.get(config.name)
         self.weights = torch.bfloat16 if config.name == "pure_bf16" else torch.float32
         self.scaler: torch.amp.GradScaler | None = None
-        if config.name == "fp16":
+        self.halves = self.autocast_type == torch.float16
+        if self.halves:
             self.scaler = torch.amp.GradScaler(device.type, init_scale=config.initial_scale)
 
     def prepare(self, model: nn.Module) -> nn.Module:
+        if self.halves:
+            from ablate.model.protection import protect
+
+            protected = self.config.name == "fp16_protected"
+            layers = self.config.foundation_layers
+            protect(model, protected=protected, foundation_layers=layers)  # type: ignore[arg-type]
         return model.to(device=self.device, dtype=self.weights)
+
+    @property
+    def protects_loss(self) -> bool:
+        """Whether the loss is computed in float32; it belongs to no foundation."""
+        return not self.halves or (
+            self.config.name == "fp16_protected" and self.config.foundation_layers is None
+        )
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Wrap forward passes in it, not the loss."""

@@ -29,6 +29,7 @@ from ablate.train.loop import train
 from ablate.train.measure import measure
 from ablate.train.run import Run, assemble, choose_device
 from ablate.train.trial import deterministic
+from ablate.train.watch import Watch
 
 __all__ = ["replay"]
 
@@ -67,7 +68,7 @@ def replay(
         train(
             run,
             start,
-            look,  # type: ignore[arg-type] (it has a Record's methods)
+            Watch(run, look, patient=False),  # type: ignore[arg-type] (look has a Record's methods)
             save=lambda _: None,
             should_stop=lambda: "replayed" if look.step >= last else None,
         )

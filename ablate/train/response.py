@@ -46,6 +46,9 @@ class Observe:
     A loss or gradient norm that is not finite ends the trial.
     """
 
+    passive = False
+    """Whether `answer` may come some steps late, since it does nothing."""
+
     def __init__(self, config: SpikesConfig, steps: int) -> None:
         self.config, self.steps = config, steps
         self.counts: Counter[str] = Counter()
@@ -89,6 +92,8 @@ class Observe:
 
 class Silent(Observe):
     """The default: rows are those of a trial without any detector."""
+
+    passive = True
 
     def columns(self) -> dict[str, Any]:
         return {}

@@ -90,10 +90,17 @@ class Run:
             with self.precision.autocast():
                 hidden = model(**part.model_inputs, unembed=False).logits
                 head: Any = self.model.unembedding
-                return chunked_loss(hidden, head, part.labels, loss.z_loss, loss.chunk)
+                return chunked_loss(
+                    hidden,
+                    head,
+                    part.labels,
+                    loss.z_loss,
+                    loss.chunk,
+                    self.precision.protects_loss,
+                )
         with self.precision.autocast():
             logits = model(**part.model_inputs).logits
-        return language_loss(logits, part.labels, loss.z_loss)
+        return language_loss(logits, part.labels, loss.z_loss, self.precision.protects_loss)
 
     def gradients(self) -> list[Tensor]:
         """What lies here of them."""
@@ -114,6 +121,20 @@ class Run:
             if "lr_multiplier" in group:
                 group["lr"] *= group["lr_multiplier"]
         return rate
+
+    def begin_step(self, step: int) -> None:
+        """Tells norms with noise what they draw it from."""
+        moment = getattr(self.model, "moment", None)
+        if moment is not None:
+            moment.seed, moment.step = self.config.seed, step
+            moment.steps, moment.rank = self.config.train.steps, self.parallel.rank
+
+    def begin_part(self, number: int, labels: int) -> None:
+        """Of a micro-batch, in a batch of so many labels."""
+        moment = getattr(self.model, "moment", None)
+        if moment is not None:
+            moment.micro_batch = number
+            moment.gradient_unit = self.precision.scale / max(labels, 1)
 
     def capture(self) -> dict[str, Any]:
         """A copy of what an update changes, in the host's memory."""
@@ -209,7 +230,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim, config.schedule.foundation_layers),
-        clip=build_clip(config.clip, list(named), config.optim.betas),
+        clip=build_clip(config.clip, list(named), config.optim.betas, list(named.values())),
         rate=build_schedule(
             config.schedule, peak=config.optim.lr, steps=c.steps, tokens_per_step=tokens_per_step
         ),

@@ -22,6 +22,7 @@ from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
 from ablate.train.record import Record, Silence
 from ablate.train.run import Run, assemble, choose_device
+from ablate.train.watch import Watch
 
 __all__ = ["Result", "run_trial"]
 
@@ -70,10 +71,13 @@ def run_trial(
         run = assemble(typed, device, parallel)
         start = resume(run, attempt, record)
 
-        def save(step: int) -> None:
-            write_checkpoint(run, attempt, record, step)
+        with Watch(run, record) as watch:
 
-        step, reason = train(run, start, record, save, should_stop)
+            def save(step: int) -> None:
+                watch.flush()  # the detector's state is of this step
+                write_checkpoint(run, attempt, record, step)
+
+            step, reason = train(run, start, watch, save, should_stop)
         held = peak_memory.peak(device)
         if parallel.leads and step > start and held is not None:
             attempt.note(peak_memory=held)

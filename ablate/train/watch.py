@@ -1,7 +1,15 @@
-"""The detector beside the loop: one update a step, on numbers that the host has anyway."""
+"""The detector beside the loop: one update a step, on numbers that the host has anyway.
+
+After a step the processor's caches hold the step, and whatever Python does first is several times
+as slow as what it does next. So where nothing is done about spikes, rows are watched and written
+several at once: after a second at most, and before anything else is recorded. What is still in
+memory when a process is killed, it would have had to compute again anyway, from its checkpoint.
+"""
 
 from __future__ import annotations
 
+import time
+from types import TracebackType
 from typing import Any
 
 from ablate.spikes.signals import of_row
@@ -9,29 +17,78 @@ from ablate.train.record import Record
 from ablate.train.respond import Seen
 from ablate.train.run import Run
 
-__all__ = ["finish", "watch"]
+__all__ = ["Watch"]
+
+MOST, SECONDS = 16, 1.0
+"""So many rows are held back, and for so long."""
 
 
-def watch(run: Run, record: Record, row: dict[str, Any]) -> str | None:
-    """Writes the row, the events that it opens or closes, and what was done about them.
+class Watch:
+    """Writes rows, the events that they open or close, and what was done about them.
 
-    Returns:
-        Why the trial is to be ended here, or None.
+    Args:
+        patient: rows may be held back, where the response allows it.
     """
-    step, loss = row["step"], row["train/loss"]
-    events = run.detector.update(step, loss, **of_row(row))
-    alarm = any(e.is_alert and e.detect == step and not e.closed for e in events)
-    why = run.response.answer(run, step, loss, Seen(alarm=alarm, calm=run.detector.calm))
-    record.row({**row, **run.response.columns()})
-    for event in events:
-        record.spike(step, event)
-    for fields in run.response.done:
-        record.event(step, "response", **fields)
-    run.response.done.clear()
-    return why
 
+    def __init__(self, run: Run, record: Record, *, patient: bool = True) -> None:
+        self._run, self._record = run, record
+        self._patient = patient and run.response.passive
+        self._rows: list[dict[str, Any]] = []
+        self._since = self._last = time.monotonic()
 
-def finish(run: Run, record: Record, step: int) -> None:
-    """The record ends at `step`: what is still open has not recovered."""
-    for event in run.detector.finish():
-        record.spike(step, event)
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.flush()
+
+    def see(self, row: dict[str, Any]) -> str | None:
+        """Takes in the row of one step.
+
+        Returns:
+            Why the trial is to be ended here, or None.
+        """
+        self._rows.append(row)
+        now = time.monotonic()
+        step, self._last = now - self._last, now
+        if self._patient and len(self._rows) < MOST and now + step - self._since < SECONDS:
+            return None
+        return self.flush()
+
+    def flush(self) -> str | None:
+        """What is held back is watched and written; returns as `see` does."""
+        rows, self._rows = self._rows, []
+        self._since = time.monotonic()
+        why = None
+        for row in rows:
+            why = self._take(row) or why
+        return why
+
+    def event(self, step: int, kind: str, **fields: Any) -> None:
+        """Of the training itself, behind the events of the steps before."""
+        self.flush()
+        self._record.event(step, kind, **fields)
+
+    def finish(self, step: int) -> None:
+        """The record ends at `step`: what is still open has not recovered."""
+        self.flush()
+        for event in self._run.detector.finish():
+            self._record.spike(step, event)
+
+    def _take(self, row: dict[str, Any]) -> str | None:
+        run, record, step, loss = self._run, self._record, row["step"], row["train/loss"]
+        events = run.detector.update(step, loss, **of_row(row))
+        alarm = any(e.is_alert and e.detect == step and not e.closed for e in events)
+        why = run.response.answer(run, step, loss, Seen(alarm=alarm, calm=run.detector.calm))
+        record.row({**row, **run.response.columns()})
+        for event in events:
+            record.spike(step, event)
+        for fields in run.response.done:
+            record.event(step, "response", **fields)
+        run.response.done.clear()
+        return why

@@ -43,6 +43,10 @@ def draw_config(draw: random.Random) -> ModelConfig:
             "sliding_window": draw.choice([None, 5]),
             "sliding_window_pattern": draw.choice([None, [3, -1]]),
             "rope": position is None and draw.random() < 0.5,
+            "norm_segments": draw.choice([None, None, 2]),
+            "layer_norm_scale": draw.random() < 0.7,
+            "width_taper": draw.choice([1.0, 1.0, 0.5, 2.0]),
+            "width_match": "none",
         }
         for flag in (
             "alibi", "attention_layer_norm", "attention_layer_norm_per_head", "norm_after",

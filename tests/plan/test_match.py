@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ablate.errors import PlanError
 from ablate.model import count
 from ablate.model.config import ModelConfig
+from ablate.plan import plan_sweep
 from ablate.plan.match import TOLERANCE, match
 from ablate.rundir import State, StudyDir, write_json
 
@@ -121,3 +122,12 @@ def test_the_hours_are_those_of_measured_speeds_or_of_a_given_one(plan, tmp_path
     assert "speed" in again.cost.speed
     other = plan("size=4m", factors=SLOWER)
     assert other.cost.hours is None, "another size is no measure"
+
+
+def test_a_plan_names_the_widths_of_a_tapered_arm(write_sweep, tmp_path) -> None:
+    name = write_sweep(factors={"width": ["width=tapered"]}, match="params")
+    plan = plan_sweep([f"sweep={name}"], cwd=tmp_path)
+    (note,) = [n for n in plan.notes if n.startswith("width-tapered")]
+    assert "layers, from the lowest" in note
+    assert abs(plan.arms[1].parameters / plan.arms[0].parameters - 1) <= 0.01
+    assert not plan.arms[1].resized

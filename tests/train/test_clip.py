@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from ablate.config.schema import ClipConfig
+from ablate.config.schema import ClipConfig, TrialConfig
 from ablate.errors import ConfigError
 from ablate.train.clip import NoClip, build_clip, gradient_norms
 
@@ -137,3 +137,107 @@ def test_an_unknown_rule_is_refused_by_name():
         clip_of(name="norms")
     with pytest.raises(ConfigError, match=r"clip\.name"):
         clip_of(name="tests.nowhere:Clip")
+
+
+# ---- limits that follow the gradients
+
+
+def total(grads: list[torch.Tensor]) -> float:
+    return float(gradient_norms(grads).norm())
+
+
+def test_percentile_is_the_one_of_this_steps_tensor_maxima_and_always_clips():
+    clip = clip_of(name="percentile", percentile=50.0)
+    for step in range(1, 9):
+        raw = gradients(step)
+        middle = sorted(float(g.abs().max()) for g in raw)[1]  # of three tensors
+        assert total(clipped(clip, step, raw)) == pytest.approx(middle, rel=1e-5)
+        assert middle < total(raw)
+
+
+def test_percentile_history_is_that_of_earlier_norms_and_an_outlier_is_cut():
+    clip = clip_of(name="percentile_history", percentile=75.0, history=20, max_norm=1e9)
+    norms: list[float] = []
+    for step in range(1, 60):
+        raw = gradients(step, scale=50.0 if step == 45 else 1.0)
+        ours = clipped(clip, step, raw)
+        if step <= 16:
+            assert total(ours) == total(raw)
+        else:
+            known = sorted(norms[-20:])
+            at = 0.75 * (len(known) - 1)
+            low, high = known[int(at)], known[min(int(at) + 1, len(known) - 1)]
+            limit = low + (high - low) * (at - int(at))
+            assert total(ours) == pytest.approx(min(limit, total(raw)), rel=1e-4)
+        norms.append(total(raw))
+    assert norms[44] > 5 * sorted(norms)[30]
+
+
+def test_agc_bounds_each_unit_by_its_weights():
+    weights = [torch.nn.Parameter(torch.randn(s) * 0.1) for s in SHAPES]
+    with torch.no_grad():
+        weights[1].zero_()
+    raw = gradients(2)
+    for w, g in zip(weights, raw, strict=True):
+        w.grad = g.clone()
+    rule = build_clip(
+        ClipConfig(name="agc", agc_ratio=0.5, agc_floor=0.01), ["a", "b", "c"], BETAS, weights
+    )
+    ours = clipped(rule, 1, raw)
+    for w, g, o in zip(weights, raw, ours, strict=True):
+        rows = zip(w.detach(), g, o, strict=True) if w.ndim == 2 else [(w.detach(), g, o)]
+        for weight, before, after in rows:
+            limit = 0.5 * max(float(weight.norm()), 0.01)
+            assert float(after.norm()) == pytest.approx(min(limit, float(before.norm())), rel=1e-4)
+            cosine = torch.nn.functional.cosine_similarity(before.flatten(), after.flatten(), dim=0)
+            assert float(cosine) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_zclip_cuts_an_outlier_to_its_reciprocal_score_and_learns_what_it_kept():
+    clip = clip_of(name="zclip", z_limit=2.5, z_decay=0.9, max_norm=1e9)
+    one = [torch.ones(1)]
+    norms = [1.0 + 0.1 * (i % 5) for i in range(25)]
+    for step, norm in enumerate(norms, start=1):
+        assert total(clipped(clip, step, [g * norm for g in one])) == pytest.approx(norm)
+    mean = sum(norms) / 25
+    std = (sum((n - mean) ** 2 for n in norms) / 25) ** 0.5
+    high = mean + 10 * std
+    cut = mean + 2.5**2 / 10 * std
+    assert total(clipped(clip, 26, [g * high for g in one])) == pytest.approx(cut, rel=1e-3)
+    mean = 0.9 * mean + 0.1 * cut
+    std = (0.9 * std**2 + 0.1 * (cut - mean) ** 2) ** 0.5
+    usual = mean + 2 * std
+    assert total(clipped(clip, 27, [g * usual for g in one])) == pytest.approx(usual, rel=1e-5)
+    assert total(clipped(clip, 28, [g * 1e-3 for g in one])) == pytest.approx(1e-3, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["percentile_history", "zclip"])
+@pytest.mark.parametrize("at", [5, 30])
+def test_adaptive_rules_continue_from_their_saved_state(name, at):
+    whole, first, second = (clip_of(name=name, history=12, z_limit=0.1) for _ in range(3))
+    expected = [clipped(whole, step, gradients(step)) for step in range(1, 50)]
+    for step in range(1, at):
+        clipped(first, step, gradients(step))
+    second.load_state_dict(first.state_dict())
+    for step in range(at, 50):
+        for a, b in zip(clipped(second, step, gradients(step)), expected[step - 1], strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"percentile": 0.0}, {"percentile": 101.0}, {"history": 1}, {"agc_ratio": 0.0},
+        {"agc_floor": -1.0}, {"z_limit": 0.0}, {"z_decay": 1.0},
+    ],
+)  # fmt: skip
+def test_limits_out_of_range_are_refused_by_name(fields):
+    (field,) = fields
+    with pytest.raises(ConfigError, match=rf"clip\.{field}"):
+        ClipConfig(**fields)
+
+
+@pytest.mark.parametrize("name", ["percentile", "agc"])
+def test_rules_that_need_whole_tensors_are_refused_where_these_are_divided(name):
+    with pytest.raises(ConfigError, match=rf"clip\.name={name}.*parallel=fsdp"):
+        TrialConfig.from_mapping({"clip": {"name": name}, "parallel": {"name": "fsdp"}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from ablate.config.schema import DataConfig, TrialConfig
 from ablate.data import IGNORED, open_data
 from ablate.rundir import TrialDir
-from ablate.train import loop
+from ablate.train import loop, watch
 from ablate.train.batch import to_tensors
 from ablate.train.run import Run, assemble
 from tests.train.ran import CPU, events, rows, run, weights
@@ -193,3 +194,28 @@ def test_measurements_cover_layers_weights_and_logits(config, trial):
     state = weights(trial, 12)
     total = math.sqrt(sum(float(w.double().square().sum()) for w in state.values()))
     assert rows(trial)[11]["model/weight_norm"] == pytest.approx(total, rel=1e-5)
+
+
+def test_rows_are_held_back_for_a_second_at_most_and_never_past_an_error(
+    config, trial, monkeypatch
+):
+    """Nothing that the trial was killed by or ended with takes rows with it."""
+    clock = [0.0]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    written: list[list[int]] = []
+
+    def look(self: Run, step: int) -> Any:
+        written.append([r["step"] for r in trial.stitched()])
+        if step == 9:
+            raise MemoryError("struck")
+        clock[0] += 0.3 if step < 5 else 2.0
+        return batch(self, step)
+
+    batch = Run.next_batch
+    monkeypatch.setattr(Run, "next_batch", look)
+    with pytest.raises(MemoryError):
+        run(trial, config(train={"steps": 12, "validate_every": 0}))
+    assert written[2] == []
+    assert written[3] == written[4] == [1, 2, 3]  # after 0.9 s, as the next would be late
+    assert written[5:] == [list(range(1, n)) for n in range(6, 10)]
+    assert [r["step"] for r in trial.stitched()] == list(range(1, 9))

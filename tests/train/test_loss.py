@@ -15,6 +15,7 @@ from ablate.model.linear import Unembedding
 from ablate.train.loop import train
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.run import assemble
+from ablate.train.watch import Watch
 
 
 def example(seed: int = 0, b: int = 3, t: int = 7, v: int = 11):
@@ -146,7 +147,8 @@ def test_a_trial_with_chunks_trains_as_one_without(config, precision, tying):
         run = assemble(TrialConfig.from_mapping(settings), torch.device("cpu"))
         rows = []
         record: Any = SimpleNamespace(row=rows.append, event=lambda *a, **k: 0, spike=lambda *a: 0)
-        train(run, 0, record, lambda step: None, lambda: None)
+        with Watch(run, record) as watch:
+            train(run, 0, watch, lambda step: None, lambda: None)
         kept = ("train/", "val/", "model/log") if precision == "fp32" else ("train/loss", "val/")
         losses.append([{k: v for k, v in r.items() if k.startswith(kept)} for r in rows])
     assert len(losses[0]) > 3

@@ -12,8 +12,9 @@ import torch
 from ablate.errors import DivergedError
 from ablate.rundir import TrialDir
 from ablate.spikes import Detector, recorded
-from ablate.train import loop, run_trial, watch
+from ablate.train import loop, run_trial
 from ablate.train.respond import RESPONSES
+from ablate.train.watch import Watch
 from tests.train.test_resume import assert_same, final, rows
 
 STEPS = 90
@@ -100,15 +101,15 @@ def test_pain_37_what_was_done_is_an_event_a_column_and_a_line_of_the_summary(
 def test_a_skipped_step_leaves_weights_and_moments_alone(config, tmp_path, monkeypatch):
     poison(monkeypatch, {30})
     seen: list[Any] = []
-    update = watch.watch
+    see = Watch.see
 
-    def look(run, record, row):
+    def look(self, row):
         if row["step"] in (29, 30):
-            state = run.capture()
+            state = self._run.capture()
             seen.append((state["model"], state["optimiser"]["state"]))
-        return update(run, record, row)
+        return see(self, row)
 
-    monkeypatch.setattr(loop, "watch", look)
+    monkeypatch.setattr(Watch, "see", look)
     train(tmp_path / "t", planted(config, "skip_step"))
     assert_same(*seen)
     (event,) = [e for e in responses(tmp_path / "t") if e["step"] == 30]

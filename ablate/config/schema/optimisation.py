@@ -25,6 +25,10 @@ class OptimConfig:
     decay_embeddings: bool = False
     momentum: float = 0.95
     """Of Muon's matrices; its other parameters follow AdamW with `betas`."""
+    norm_scale_lr: float = 1.0
+    """Learning rate of the norms' scales, in units of everybody's; 0 keeps them at 1."""
+    norm_shift_lr: float = 1.0
+    """Learning rate of the norms' shifts, likewise; 0 keeps them at 0."""
 
     def __post_init__(self) -> None:
         check_types(self, "optim")
@@ -37,6 +41,10 @@ class OptimConfig:
         require(self.eps > 0, "optim.eps", self.eps, "must be greater than 0")
         decay = self.weight_decay
         require(decay >= 0, "optim.weight_decay", decay, "must not be negative")
+        for name in ("norm_scale_lr", "norm_shift_lr"):
+            v = getattr(self, name)
+            ok = v >= 0 and math.isfinite(v)
+            require(ok, f"optim.{name}", v, "must be a number from 0", "0 keeps what it started as")
         require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "must lie in [0, 1)")
 
 
@@ -101,23 +109,44 @@ class ScheduleConfig:
         require(not none, field, layers, reason, "Set it to null, or schedule.warmup above 0")
 
 
+CLIPS = ("none", "norm", "ratio", "value", "percentile", "percentile_history", "agc", "zclip")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClipConfig:
     name: str = "norm"
-    """none, norm (global norm), ratio (each tensor against its own history), value, or an import
-    path.
+    """none, norm (global norm), ratio (each tensor against its own history), value, percentile,
+    percentile_history, agc, zclip (see `ablate.train.clip_adaptive`), or an import path.
     """
     max_norm: float = 1.0
+    """Of norm; of percentile_history and zclip until they know enough norms."""
     max_ratio: float = 1.05
     max_value: float = 1.0
+    percentile: float = 90.0
+    """Percent: of this step's largest elements of the tensors (percentile), or of earlier global
+    norms (percentile_history).
+    """
+    history: int = 128
+    """percentile_history: steps."""
+    agc_ratio: float = 0.01
+    """agc: norm of a unit's gradient as a share of the norm of its weights."""
+    agc_floor: float = 1e-3
+    """agc: weights count as at least this."""
+    z_limit: float = 2.5
+    """zclip: standard deviations above the mean norm."""
+    z_decay: float = 0.97
+    """zclip: of the averages, a step."""
     warmup_steps: int = 0
     warmup_factor: float = 1.0
     """The limit is this many times higher during the first `warmup_steps`."""
 
     def __post_init__(self) -> None:
         check_types(self, "clip")
-        require_known("clip.name", self.name, ("none", "norm", "ratio", "value"))
-        for name in ("max_norm", "max_ratio", "max_value", "warmup_factor"):
+        require_known("clip.name", self.name, CLIPS)
+        for name in (
+            "max_norm", "max_ratio", "max_value", "warmup_factor", "agc_ratio", "agc_floor",
+            "z_limit",
+        ):  # fmt: skip
             v = getattr(self, name)
             require(
                 v > 0,
@@ -126,6 +155,10 @@ class ClipConfig:
                 "must be greater than 0",
                 "Set clip=none to switch clipping off",
             )
+        v = self.percentile
+        require(0 < v <= 100, "clip.percentile", v, "must lie in (0, 100]", "It is in percent")
+        require(self.history >= 2, "clip.history", self.history, "must be at least 2 steps")
+        require(0 <= self.z_decay < 1, "clip.z_decay", self.z_decay, "must lie in [0, 1)")
         require(
             self.warmup_steps >= 0, "clip.warmup_steps", self.warmup_steps, "must not be negative"
         )

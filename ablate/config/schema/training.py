@@ -75,15 +75,32 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionConfig:
-    name: Literal["fp32", "bf16", "fp16", "pure_bf16"] = "fp32"
-    """bf16 and fp16 are autocast (fp16 with a gradient scaler); pure_bf16 casts the weights too."""
+    name: Literal["fp32", "bf16", "fp16", "fp16_protected", "pure_bf16"] = "fp32"
+    """bf16 and fp16 are autocast (fp16 with a gradient scaler); pure_bf16 casts the weights too.
+    fp16_protected computes norms, softmax and the loss in float32, fp16 in float16 like all else.
+    """
     initial_scale: float = 65536.0
     """Of the fp16 gradient scaler."""
+    foundation_layers: int | None = None
+    """fp16_protected: protects norms and softmax of the embedding and so many of the lowest blocks
+    only, and not the loss; null: all.
+    """
 
     def __post_init__(self) -> None:
         check_types(self, "precision")
         v = self.initial_scale
         require(v > 0, "precision.initial_scale", v, "must be greater than 0")
+        field, layers = "precision.foundation_layers", self.foundation_layers
+        if layers is not None:
+            require(layers >= 0, field, layers, "must not be negative", "0 is the embedding alone")
+            reason = f"confines a protection that precision.name={self.name} does not have"
+            remedy = "Set it to null, or use precision=fp16_protected"
+            require(self.name == "fp16_protected", field, layers, reason, remedy)
+
+    @property
+    def leaves_unprotected(self) -> bool:
+        """Whether some softmax is computed in float16."""
+        return self.name == "fp16" or self.foundation_layers is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,13 @@ class TrialConfig:
             require(ok, "study", self.study, reason)
         self._check_foundations()
         self._check_batching()
+        if self.train.compile and self.model.get("norm_noise"):
+            reason = "draws noise from generators of its own, which train.compile=true cannot trace"
+            raise ConfigError(
+                "model.norm_noise", self.model["norm_noise"], reason, "Set train.compile=false"
+            )
+        if self.precision.name.startswith("fp16"):
+            self._check_half()
         self._check_processes()
         if self.parallel.divides:
             self._check_divided()
@@ -63,7 +70,7 @@ class TrialConfig:
     def _check_foundations(self) -> None:
         """No more blocks than the model has, where it says how many."""
         layers = self.model.get("n_layers")
-        for name in ("schedule",):
+        for name in ("schedule", "precision"):
             blocks = getattr(self, name).foundation_layers
             few = blocks is None or not isinstance(layers, int) or blocks <= layers
             reason = f"exceeds model.n_layers={layers}"
@@ -83,6 +90,22 @@ class TrialConfig:
         if name == "dynamic" and self.parallel.name != "none":
             reason = "has as many rows as fit the budget, which cannot be divided among processes"
             raise ConfigError("batching.name", name, reason, "Use padded or packed")
+
+    def _check_half(self) -> None:
+        """What protects itself, or does not, whatever the precision says."""
+        model, remedy = self.model, "Use precision=fp16_protected, or attention=auto"
+        flash = model.get("flash_attention") is True
+        backend = "flash" if flash else model.get("attention_backend")
+        if self.precision.leaves_unprotected and backend in ("flash", "sdpa"):
+            field = "model.flash_attention" if flash else "model.attention_backend"
+            reason = "is a kernel with a softmax in float32, which this precision leaves in float16"
+            raise ConfigError(field, True if flash else backend, reason, remedy)
+        if self.precision.name == "fp16_protected" and (
+            model.get("layer_norm_type") == "low_precision"
+        ):
+            reason = "computes in float16 what precision=fp16_protected keeps in float32"
+            other = "Use norm=layer, or precision=fp16"
+            raise ConfigError("model.layer_norm_type", "low_precision", reason, other)
 
     def _check_processes(self) -> None:
         """SLURM starts one process a GPU, and one a node where no GPU is asked for."""
@@ -110,9 +133,14 @@ class TrialConfig:
         if self.optim.name == "muon":
             reason = f"needs whole matrices, and parallel={name} divides them"
             raise ConfigError("optim.name", "muon", reason, remedy)
-        if self.precision.name == "fp16":
+        if self.precision.name.startswith("fp16"):
             reason = f"scales gradients by what one process sees of them (parallel={name})"
-            raise ConfigError("precision.name", "fp16", reason, f"Use bf16, or {remedy[4:]}")
+            other = f"Use bf16, or {remedy[4:]}"
+            raise ConfigError("precision.name", self.precision.name, reason, other)
+        if self.clip.name in ("percentile", "agc"):
+            reason = f"measures whole tensors, and parallel={name} divides them"
+            other = "Use clip=percentile_history, which needs their norms alone, or parallel=ddp"
+            raise ConfigError("clip.name", self.clip.name, reason, other)
         if self.spikes.name == "rewind":
             reason = f"keeps copies of whole weights in memory, which parallel={name} is to avoid"
             raise ConfigError("spikes.name", "rewind", reason, remedy)
