@@ -23,7 +23,7 @@ NESTED = {
 YOUNGER = {"loss": {"chunk": 0}, "model": {"mlp_chunk": 0}}
 """Fields that came later, with the value that changes nothing: such a trial is still the same."""
 
-OFF = {"parallel": "none", "batching": "concat"}
+OFF = {"parallel": "none", "batching": "concat", "cache": "none"}
 """Sections that are not there where their name is this one."""
 
 

@@ -19,6 +19,7 @@ from ablate.model.mlp import Gated, build_activation
 from ablate.model.norm import build_norm, spelled_out
 from ablate.model.recording import Recorder, largest_logit
 from ablate.model.rotary import rotate
+from ablate.model.streaming import HeldKeys
 
 __all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock"]
 
@@ -81,7 +82,7 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "b t d"],
         scope: Scope,
-        past: KeyValue | None = None,
+        past: KeyValue | HeldKeys | None = None,
         use_cache: bool = False,
     ) -> tuple[Float[Tensor, "b t d"], KeyValue | None]:
         c = self.config
@@ -145,7 +146,7 @@ class Block(nn.Module):
         k: Float[Tensor, "b t gc"],
         v: Float[Tensor, "b t gc"],
         scope: Scope,
-        past: KeyValue | None,
+        past: KeyValue | HeldKeys | None,
         use_cache: bool,
     ) -> tuple[Float[Tensor, "b t d"], KeyValue | None]:
         """QK-norm, heads, cache, rotation, kernel, output projection."""
@@ -158,6 +159,8 @@ class Block(nn.Module):
         if self.q_norm is not None and self.k_norm is not None and per_head:
             q, k = self.q_norm(q).to(dtype), self.k_norm(k).to(dtype)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        if isinstance(past, HeldKeys):  # a bounded cache, which knows where each key stood
+            return self.attn_out(past.attend(q, k, v).transpose(1, 2).flatten(2)), None
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         present = (k, v) if use_cache else None

@@ -18,6 +18,7 @@ from ablate.rundir import Attempt
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
+from ablate.train.long_context import measure_cache, stream_tokens
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
 from ablate.train.record import Record, Silence
@@ -160,6 +161,9 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
+    if run.config.cache.name != "none":
+        ids = stream_tokens(run.data.held_out, run.config.cache).to(run.device)
+        summary |= measure_cache(run.model, ids, run.config.cache)
     if run.parallel.world_size > 1:
         summary["processes"] = run.parallel.world_size
     if peaks:

@@ -7,6 +7,7 @@ layer up).
 
 from ablate.config.schema.amount import amount
 from ablate.config.schema.batching import BatchingConfig
+from ablate.config.schema.cache import CacheConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
@@ -18,6 +19,7 @@ from ablate.config.schema.trial import TrialConfig
 
 __all__ = [
     "BatchingConfig",
+    "CacheConfig",
     "ClipConfig",
     "ClusterConfig",
     "DataConfig",

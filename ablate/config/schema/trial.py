@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ablate.config.schema.batching import BatchingConfig
+from ablate.config.schema.cache import CacheConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
@@ -43,6 +44,7 @@ class TrialConfig:
     loss: LossConfig = field(default_factory=LossConfig)
     spikes: SpikesConfig = field(default_factory=SpikesConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
@@ -56,6 +58,7 @@ class TrialConfig:
             require(ok, "study", self.study, reason)
         self._check_foundations()
         self._check_batching()
+        self._check_cache()
         if self.train.compile and self.model.get("norm_noise"):
             reason = "draws noise from generators of its own, which train.compile=true cannot trace"
             raise ConfigError(
@@ -106,6 +109,25 @@ class TrialConfig:
             reason = "computes in float16 what precision=fp16_protected keeps in float32"
             other = "Use norm=layer, or precision=fp16"
             raise ConfigError("model.layer_norm_type", "low_precision", reason, other)
+
+    def _check_cache(self) -> None:
+        """What could only be refused after the training."""
+        name, model = self.cache.name, self.model
+        if name == "none":
+            return
+        if self.parallel.name != "none":
+            reason = "is measured in one process"
+            raise ConfigError("cache.name", name, reason, "Set parallel=none, or cache.name=none")
+        scheme = model.get("position") or ("alibi" if model.get("alibi") else "")
+        if scheme in ("alibi", "relative") or ":" in scheme:
+            reason = f"has gaps, and position={scheme} goes by index, which evictions shift"
+            remedy = "Use position=rope, sinusoidal, learned or none"
+            raise ConfigError("cache.name", name, reason, remedy)
+        longest = model.get("max_sequence_length") or 1024
+        learned = scheme.startswith(("learned", "hybrid")) or not (scheme or model.get("rope"))
+        if learned and self.cache.tokens > longest:
+            reason = f"exceeds model.max_sequence_length={longest}, and positions are learned"
+            raise ConfigError("cache.tokens", self.cache.tokens, reason, "Use position=rope")
 
     def _check_processes(self) -> None:
         """SLURM starts one process a GPU, and one a node where no GPU is asked for."""
