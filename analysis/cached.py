@@ -9,14 +9,15 @@ and unfinished ones have no cache.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -54,35 +55,40 @@ class Cache:
         except (OSError, ValueError):
             return None
 
-    def write_index(self, index: Mapping[str, Any]) -> None:
-        """Starts the cache of this state, and removes those of earlier ones."""
-        with contextlib.suppress(OSError):  # a study that may only be read is read without
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._write("index.json", json.dumps(index, separators=(",", ":")).encode())
-            for old in self.root.iterdir():
+    def write(self, index: Mapping[str, Any] | None, columns: Mapping[str, np.ndarray]) -> None:
+        """Keeps columns beside those that are there; `index` starts the cache of this state, and
+        removes those of earlier ones. A study that may only be read is left as it is.
+        """
+        if sum(c.nbytes for c in columns.values()) > _LARGEST:
+            return
+        with contextlib.suppress(OSError):
+            if index is not None:
+                self.path.mkdir(parents=True, exist_ok=True)
+                text = json.dumps(index, separators=(",", ":"))
+                self._write("index.json", lambda file: file.write(text.encode()))
+            for name, values in columns.items():
+                if values.dtype.kind in "iuf":
+                    self._write(self._file(name).name, functools.partial(_save, values))
+            for old in self.root.iterdir() if index is not None else ():
                 if old != self.path:
                     shutil.rmtree(old, ignore_errors=True)
-
-    def write_columns(self, columns: Mapping[str, np.ndarray]) -> None:
-        if sum(c.nbytes for c in columns.values()) > _LARGEST or not self.path.exists():
-            return
-        for name, values in columns.items():
-            if values.dtype.kind not in "iuf":
-                continue
-            with contextlib.suppress(OSError):
-                target = self._file(name)
-                temporary = target.with_suffix(f".{uuid.uuid4().hex[:8]}.tmp")
-                with temporary.open("wb") as file:
-                    np.save(file, values, allow_pickle=False)
-                os.replace(temporary, target)
 
     def _file(self, name: str) -> Path:
         return self.path / (hashlib.sha256(name.encode()).hexdigest()[:16] + ".npy")
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, write: Callable[[BinaryIO], object]) -> None:
+        """Whole or not at all."""
         temporary = self.path / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
-        temporary.write_bytes(data)
-        os.replace(temporary, self.path / name)
+        try:
+            with temporary.open("wb") as file:
+                write(file)
+            os.replace(temporary, self.path / name)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _save(values: np.ndarray, file: BinaryIO) -> None:
+    np.save(file, values, allow_pickle=False)
 
 
 def cache_of(study: StudyDir, ids: Iterable[str]) -> Cache | None:

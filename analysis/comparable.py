@@ -9,7 +9,7 @@ from ablate.analysis.frames import Frames
 from ablate.config.fingerprint import NESTED, TOP_LEVEL
 from ablate.errors import StudyError
 
-__all__ = ["check_comparable", "declared_fields"]
+__all__ = ["changes_result", "check_comparable", "declared_fields", "device_kind"]
 
 _RECORDED = {
     "data_fingerprint": ("data",),
@@ -95,8 +95,7 @@ def _fields(
     for row in trials:
         config = frames.configs.get((row["study"], row["id"]), {})
         for name, value in config.items():
-            section, _, rest = name.partition(".")
-            if section in TOP_LEVEL or rest in NESTED.get(section, ()) or name in ignored:
+            if name in ignored or not changes_result(name):
                 continue
             fields.setdefault(name, {}).setdefault(str(value), row["id"])
         if not config and row["status"] == "done":  # from elsewhere: the length is all there is
@@ -104,12 +103,18 @@ def _fields(
         for name in recorded:
             value = row[name]
             if isinstance(value, str):
-                kind = _device_kind(value) if name == "device" else value
+                kind = device_kind(value) if name == "device" else value
                 fields.setdefault(name, {}).setdefault(kind, row["id"])
     return fields
 
 
-def _device_kind(device: str) -> str:
+def changes_result(field: str) -> bool:
+    """Whether a field of a configuration (dotted) can change what a trial comes to."""
+    section, _, rest = field.partition(".")
+    return section not in TOP_LEVEL and rest not in NESTED.get(section, ())
+
+
+def device_kind(device: str) -> str:
     """Two kinds of GPU differ in rounding, as two seeds do; a GPU and a CPU in more."""
     return device if device in ("cpu", "mps") else "GPU"
 

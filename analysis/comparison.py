@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ablate.analysis.cells import TEXT, cells
-from ablate.analysis.display import decimals
+from ablate.analysis.differences import differences, same_trials
+from ablate.analysis.display import count, decimals
 from ablate.analysis.judgement import Judgement, plain
 from ablate.analysis.markdown import changes, markdown_table
 from ablate.analysis.tables.studies import compare_studies
 from ablate.rundir import write_atomic
 
-__all__ = ["compare", "show_comparison", "write_comparison"]
+__all__ = ["COLUMNS", "Comparison", "changes_of", "compare", "show_comparison", "write_comparison"]
 
 COLUMNS = {
     "study": ("study", "s"),
@@ -27,66 +29,119 @@ COLUMNS = {
     "low": ("low", "+m"),
     "high": ("high", "+m"),
     "seeds": ("seeds", "d"),
+    "diverged": ("diverged", "d"),
     "verdict": ("verdict", "s"),
     "pooled": ("pooled", "+m"),
     "pooled_low": ("low", "+m"),
     "pooled_high": ("high", "+m"),
     "p_agree": ("agree p", "p"),
     "change": ("change", "s"),
+    "note": ("", "s"),
 }
+_FIELDS = 8
 
 
-def compare(judged: Sequence[Judgement]) -> tuple[pd.DataFrame, list[str]]:
-    """The table of `compare_studies`, and what stands in the way of reading it as one result."""
-    made = {}
-    for j in judged:
-        arms = {a["name"]: a for a in j.manifest.get("arms", [])}
-        made[j.study] = {
-            row["arm"]: changes(arms.get(row["arm"], {}), arms.get(row["reference"]))
-            for row in j.table.to_dict("records")
-            if isinstance(row["reference"], str)
-        }
-    notes = []
-    metrics = {j.study: j.rule.metric for j in judged}
-    if len(set(metrics.values())) > 1:
-        notes.append(f"metric: the studies decide on different ones ({metrics}): nothing pooled.")
-        return pd.DataFrame(), notes
-    base = [_baseline(j) for j in judged]
-    for j, other in zip(judged[1:], base[1:], strict=True):
-        fields = sorted(k for k in base[0].keys() | other.keys() if base[0].get(k) != other.get(k))
-        if fields:
-            notes.append(
-                f"The baselines of {judged[0].study} and {j.study} differ in "
-                + ", ".join(fields[:8])
-                + (f" and {len(fields) - 8} more" if len(fields) > 8 else "")
-                + "."
-            )
-    tables = {j.study: j.table for j in judged}
-    return compare_studies(tables, made, alpha=judged[0].rule.alpha), notes
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Studies beside each other."""
+
+    judged: Sequence[Judgement]
+    table: pd.DataFrame
+    """Of `compare_studies`: a row a change and study."""
+    differences: pd.DataFrame
+    """Of `differences`: a row a field in which the studies are not alike."""
+
+    @property
+    def refused(self) -> list[str]:
+        """Fields because of which no effects are pooled."""
+        own = self.differences
+        return own.loc[own["weight"] == "refused", "field"].tolist()
+
+    @property
+    def names(self) -> str:
+        return " and ".join(j.study for j in self.judged)
+
+    @property
+    def headline(self) -> str:
+        """The result in one sentence."""
+        made = self.table.drop_duplicates("change")
+        if not len(made):
+            return "No change was made by two of the studies: there is nothing to compare."
+        pooled = made[made["pooled"].notna()]
+        apart = int((pooled["p_agree"] < self.judged[0].rule.alpha).sum())
+        several = self.table.groupby("change")["verdict"].nunique()
+        said = f"{count(len(made), 'change')} made by several studies: "
+        said += (
+            f"{int((several == 1).sum())} with one verdict, {int((several > 1).sum())} with more"
+        )
+        if len(pooled):
+            return f"{said}; {len(pooled)} pooled, of which {apart} disagree beyond the noise."
+        return f"{said}; none pooled."
+
+    @property
+    def notes(self) -> list[str]:
+        """What stands in the way of reading the studies as one result."""
+        notes = []
+        for weight, said in (
+            ("refused", "Not pooled and not to be compared in their values: the studies differ in"),
+            ("flagged", "To be known: the studies differ in"),
+        ):
+            own = self.differences
+            fields = own.loc[own["weight"] == weight, "field"].tolist()
+            if fields:
+                more = f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
+                notes.append(f"{said} {', '.join(fields[:_FIELDS])}{more}.")
+        reasons = self.table.loc[self.table["note"] != "", ["change", "note"]].drop_duplicates()
+        if not self.refused:
+            notes += [f"{r['change']}: {r['note']}." for r in reasons.to_dict("records")]
+        return notes
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Rows as plain values."""
+        return [{str(k): plain(v) for k, v in row.items()} for row in self.table.to_dict("records")]
 
 
-def _baseline(j: Judgement) -> dict[str, str]:
-    """The configuration of the baseline (without seed), and the data and code it ran on."""
-    trials = j.frames.trials
-    own = trials[trials["arm"] == j.baseline].head(1).to_dict("records")
-    if not own:
-        return {}
-    ignored = ("seed", "study", "runs_dir", "force", "track.", "cluster.")
-    config = j.frames.configs.get((j.study, own[0]["id"]), {})
-    kept = {k: str(v) for k, v in config.items() if not k.startswith(ignored)}
-    recorded = {k: str(own[0][k]) for k in ("data_fingerprint", "torch") if k in own[0]}
-    return kept | recorded | {"code": str((j.manifest.get("code") or {}).get("commit"))}
+def compare(judged: Sequence[Judgement]) -> Comparison:
+    """Puts studies beside each other; effects are pooled where nothing forbids it."""
+    found = differences(judged)
+    refused = found.loc[found["weight"] == "refused", "field"].tolist()
+    metrics = {j.rule.metric for j in judged}
+
+    def refuse(arms: Mapping[str, str]) -> str:
+        if refused:
+            return f"the studies differ in {refused[0]}"
+        return same_trials(judged, arms)
+
+    table = compare_studies(
+        {j.study: j.table for j in judged} if len(metrics) == 1 else {},
+        {j.study: changes_of(j) for j in judged},
+        {j.study: j.fit.df for j in judged},
+        alpha=judged[0].rule.alpha,
+        refuse=refuse,
+    )
+    return Comparison(judged=judged, table=table, differences=found)
 
 
-def show_comparison(
-    table: pd.DataFrame, notes: Sequence[str], judged: Sequence[Judgement], console: Console
-) -> None:
+def changes_of(j: Judgement) -> dict[str, list[str]]:
+    """What each arm changes against its reference; of a table from elsewhere its name is all that
+    is known.
+    """
+    arms = {a["name"]: a for a in j.manifest.get("arms", [])}
+    recorded = any("diff" in a for a in arms.values())
+    return {
+        row["arm"]: changes(arms.get(row["arm"], {}), arms.get(row["reference"]))
+        if recorded
+        else [f"arm {row['arm']}"]
+        for row in j.table.to_dict("records")
+        if isinstance(row["reference"], str)
+    }
+
+
+def show_comparison(c: Comparison, console: Console) -> None:
     """Prints it."""
     console.print("[bold]The studies side by side[/bold]")
-    if not len(table):
-        console.print("No change was made by two of them: there is nothing to compare.")
-    else:
-        text = cells(table, COLUMNS, decimals(judged[0]))
+    if len(c.table):
+        text = cells(c.table.drop(columns="note"), COLUMNS, decimals(c.judged[0]))
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for column in text:
             title, form = COLUMNS[column]
@@ -94,26 +149,24 @@ def show_comparison(
         for row in text.to_dict("records"):
             shown.add_row(*row.values())
         console.print(shown)
-    for note in notes:
-        console.print(note, style="yellow")
+    console.print(c.headline, markup=False)
+    for note in c.notes:
+        console.print(note, style="yellow", markup=False)
 
 
-def write_comparison(
-    table: pd.DataFrame, notes: Sequence[str], judged: Sequence[Judgement], folder: Path
-) -> Path:
-    """Writes comparison.csv, .parquet and .md; returns the last."""
+def write_comparison(c: Comparison, folder: Path) -> Path:
+    """Writes comparison.csv, .parquet, .md and .html; returns the last."""
+    from ablate.analysis.comparison_page import comparison_page
+
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "comparison.csv", table.to_csv(index=False))
-    table.to_parquet(folder / "comparison.parquet", index=False)
-    text = cells(table, COLUMNS, decimals(judged[0])).rename(
-        columns={c: title for c, (title, _) in COLUMNS.items()}
-    )
-    names = " and ".join(j.study for j in judged)
-    lines = [f"# {names}", "", markdown_table(text), "", *notes, ""]
+    write_atomic(folder / "comparison.csv", c.table.to_csv(index=False))
+    c.table.to_parquet(folder / "comparison.parquet", index=False)
+    text = cells(c.table, COLUMNS, decimals(c.judged[0]))
+    titles = {k: title for k, (title, _) in COLUMNS.items()}
+    lines = [f"# {c.names}", "", c.headline, "", markdown_table(text.rename(columns=titles)), ""]
+    lines += [f"{note}\n" for note in c.notes]
+    if len(c.differences):
+        lines += ["## What differs", "", markdown_table(c.differences), ""]
     write_atomic(folder / "comparison.md", "\n".join(lines))
-    return folder / "comparison.md"
-
-
-def to_json(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values."""
-    return [{str(k): plain(v) for k, v in row.items()} for row in table.to_dict("records")]
+    write_atomic(folder / "comparison.html", comparison_page(c))
+    return folder / "comparison.html"

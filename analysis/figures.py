@@ -6,7 +6,7 @@ Colours of text and grid are left to the page, which knows whether it is light o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,16 @@ from ablate.analysis.material import Material
 from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, arm_colours, arm_dashes, translucent
 
 __all__ = [
+    "BANDS_UP_TO",
+    "band",
     "curve_figure",
+    "curve_layout",
+    "mean_line",
     "spike_marks",
     "visible_range",
 ]
 
-_BANDS_UP_TO = 20
+BANDS_UP_TO = 20
 """Arms; more bands than that hide each other and everything else."""
 
 
@@ -53,42 +57,51 @@ def curve_figure(
     own = by_arm(curve)
     arms = [a for a in j.table["arm"] if a in own]
     colours, dashes = arm_colours(arms, j.baseline), arm_dashes(arms, j.baseline)
-    data = [
-        {
-            "type": "scatter",
-            "x": [*rows["step"].tolist(), *rows["step"].tolist()[::-1]],
-            "y": _short(np.concatenate([rows["high"], rows["low"][::-1]])),
-            "fill": "toself",
-            "fillcolor": translucent(colours[arm], 0.16),
-            "line": {"width": 0},
-            "mode": "lines",
-            "hoverinfo": "skip",
-            "legendgroup": arm,
-            "showlegend": False,
-            "meta": "band",
-        }
-        for arm, rows in ((a, own[a]) for a in arms)
-        if len(arms) <= _BANDS_UP_TO
-    ]
-    data += [
-        {
-            "type": "scatter",
-            "x": rows["step"].tolist(),
-            "y": _short(rows["mean"]),
-            "mode": "lines" if len(rows["step"]) > 1 else "markers",
-            "line": {"color": colours[arm], "width": 2, "dash": dashes[arm]},
-            "name": arm,
-            "legendgroup": arm,
-            "meta": "mean",
-            "customdata": [d if d == d else None for d in _short(rows["difference"])],
-            "hovertemplate": "%{y:.4f}",
-        }
-        for arm, rows in ((a, own[a]) for a in arms)
-    ]
+    data = [band(own[a], colours[a], a) for a in arms if len(arms) <= BANDS_UP_TO]
+    data += [mean_line(own[a], a, colours[a], dashes[a]) for a in arms]
     data += _diverged(j, metric, colours)
     if marks is not None and metric.startswith("train/"):
         data += _spikes(own, marks, colours)
-    layout = {
+    return {"data": data, "layout": curve_layout(metric, visible_range(curve), len(arms))}
+
+
+def band(rows: Mapping[str, np.ndarray], colour: str, group: str) -> dict[str, Any]:
+    """The range over seeds (`meta` is "band"); it comes and goes with its group."""
+    steps = rows["step"].tolist()
+    return {
+        "type": "scatter",
+        "x": [*steps, *steps[::-1]],
+        "y": _short(np.concatenate([rows["high"], rows["low"][::-1]])),
+        "fill": "toself",
+        "fillcolor": translucent(colour, 0.16),
+        "line": {"width": 0},
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "legendgroup": group,
+        "showlegend": False,
+        "meta": "band",
+    }
+
+
+def mean_line(rows: Mapping[str, np.ndarray], name: str, colour: str, dash: str) -> dict[str, Any]:
+    """The mean over seeds (`meta` is "mean"), with its difference to the baseline beside it."""
+    return {
+        "type": "scatter",
+        "x": rows["step"].tolist(),
+        "y": _short(rows["mean"]),
+        "mode": "lines" if len(rows["step"]) > 1 else "markers",
+        "line": {"color": colour, "width": 2, "dash": dash},
+        "name": name,
+        "legendgroup": name,
+        "meta": "mean",
+        "customdata": [d if d == d else None for d in _short(rows["difference"])],
+        "hovertemplate": "%{y:.4f}",
+    }
+
+
+def curve_layout(metric: str, shown: list[float], lines: int) -> dict[str, Any]:
+    """Axes and legend of curves over the steps; `shown` is the range of the metric."""
+    return {
         "height": 440,
         "margin": {"l": 10, "r": 10, "t": 10, "b": 45},
         "xaxis": {"title": {"text": "step"}, "zeroline": False},
@@ -96,12 +109,11 @@ def curve_figure(
             "title": {"text": metric},
             "automargin": True,
             "zeroline": False,
-            "range": visible_range(curve),
+            "range": shown,
         },
         "legend": LEGEND,
-        "hovermode": "x unified" if len(arms) <= _BANDS_UP_TO else "closest",
+        "hovermode": "x unified" if lines <= BANDS_UP_TO else "closest",
     }
-    return {"data": data, "layout": layout}
 
 
 def _spikes(

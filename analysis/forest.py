@@ -12,7 +12,7 @@ from ablate.analysis.display import decimals, fixed
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, translucent
 
-__all__ = ["effects_figure", "seed_differences"]
+__all__ = ["effects_figure", "seed_differences", "span"]
 
 
 def seed_differences(j: Judgement) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def effects_figure(j: Judgement) -> dict[str, Any]:
         "xaxis": {
             "title": {"text": f"{j.rule.metric} minus {against}   ({better})"},
             "zeroline": True,
-            "range": _span([table["low"], table["high"], seeds["difference"], table["difference"]]),
+            "range": span([table["low"], table["high"], seeds["difference"], table["difference"]]),
         },
         "yaxis": {
             "type": "category",
@@ -142,7 +142,8 @@ def _forest_row(
     ]
 
 
-def _span(parts: Sequence[pd.Series]) -> list[float]:
+def span(parts: Sequence[pd.Series]) -> list[float]:
+    """The range of an axis that shows all of them and zero."""
     values = np.concatenate([p.to_numpy(dtype=float) for p in parts])
     values = values[np.isfinite(values)]
     low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))

@@ -6,7 +6,7 @@ The schema is documented in docs/analysis.md. Reading imports neither torch nor 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ablate.analysis.cached import LEAST_ROWS, Cache, cache_of
-from ablate.analysis.reading import KEYS, flatten, read_config, read_curve, read_events, trial_row
+from ablate.analysis.reading import KEYS, flatten, read_config, read_events, trial_row
+from ablate.analysis.recorded import Curve, read_curve
 from ablate.errors import StudyError
 from ablate.rundir import ENDED, StudyDir
 from ablate.spikes.order import with_batches
@@ -88,6 +88,7 @@ def load(
     curves: bool = True,
     columns: Iterable[str] | None = None,
     batches: bool = False,
+    later: list[Callable[[], None]] | None = None,
 ) -> Frames:
     """Reads one or several studies.
 
@@ -97,6 +98,8 @@ def load(
         columns: the metrics of the curves that are read (`step` always is); None: all that were
             recorded.
         batches: also what was in the batches of the events: opens each trial's data.
+        later: takes what is still to do (writing the columns of a large study to `.cache/`), to
+            be called before the frames are changed; None: it is done at once.
 
     Raises:
         StudyError: where a folder is not a study or a file is damaged.
@@ -114,7 +117,11 @@ def load(
             )
         folders[study.name] = study
         manifests[study.name] = manifest = study.manifest()
-        read[study.name] = _read(study, manifest, wanted if curves else [])
+        read[study.name], keep = _read(study, manifest, wanted if curves else [])
+        if keep is not None and later is not None:
+            later.append(keep)
+        elif keep is not None:
+            keep()
     studies = list(read.values())
     trials = [row for s in studies for row in s.rows]
     happened = [
@@ -138,25 +145,42 @@ def load(
     )
 
 
-def _read(study: StudyDir, manifest: Mapping[str, Any], wanted: list[str] | None) -> _Study:
+def _read(
+    study: StudyDir, manifest: Mapping[str, Any], wanted: list[str] | None
+) -> tuple[_Study, Callable[[], None] | None]:
+    """A study, and what keeps it for the next time where that pays."""
     entries = manifest.get("trials", [])
     cache = cache_of(study, (e["id"] for e in entries))
     index = cache.index() if cache else None
     if index is None:
         index = _index(study, manifest)
-        ended = all(row["status"] in ENDED for row in index["rows"])
-        if not ended:
+        if not all(row["status"] in ENDED for row in index["rows"]):
             cache = None
-    lengths, columns = [0] * len(entries), {}
-    if wanted != []:
-        lengths, columns = _curves(study, index, wanted, cache)
-    return _Study(
+    made = _Study(
         rows=index["rows"],
         configs=index["configs"],
         events=index["events"],
-        lengths=lengths,
-        columns=columns,
+        lengths=[0] * len(entries),
+        columns={},
     )
+    if wanted == []:
+        return made, None
+    kept, missing = _kept(index, wanted, cache)
+    if missing == []:
+        made.lengths, made.columns = index["lengths"], kept
+        return made, None
+    curves = _curves(study, index["rows"], missing)
+    made.lengths = [c.table.num_rows for c in curves]
+    names = list(dict.fromkeys(n for c in curves for n in c.names))
+    tables = [c.table for c in curves]
+    del curves
+    read = _columns(tables)
+    both = kept | read
+    made.columns = {n: both[n] for n in names if n in both}
+    if cache is None or sum(made.lengths) < LEAST_ROWS:
+        return made, None
+    whole = index | {"lengths": made.lengths, "columns": names}
+    return made, lambda: cache.write(None if "lengths" in index else whole, read)
 
 
 def _index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,35 +199,21 @@ def _index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "configs": configs, "events": events}
 
 
+def _kept(
+    index: Mapping[str, Any], wanted: list[str] | None, cache: Cache | None
+) -> tuple[dict[str, np.ndarray], list[str] | None]:
+    """Columns that the cache holds, and those that are still to be read (None: all)."""
+    if not cache or "lengths" not in index:
+        return {}, wanted
+    names = [n for n in index["columns"] if wanted is None or n in wanted]
+    found = {n: cache.column(n) for n in names}
+    kept = {n: c for n, c in found.items() if c is not None}
+    return kept, [n for n in names if n not in kept]
+
+
 def _curves(
-    study: StudyDir, index: dict[str, Any], wanted: list[str] | None, cache: Cache | None
-) -> tuple[list[int], dict[str, np.ndarray]]:
-    """Length of each trial's curve, and the columns of all; kept for the next time where that
-    pays.
-    """
-    kept: dict[str, np.ndarray] = {}
-    missing = wanted
-    if cache and "lengths" in index:
-        names = index["columns"] if wanted is None else [n for n in index["columns"] if n in wanted]
-        found = {n: cache.column(n) for n in names}
-        kept = {n: c for n, c in found.items() if c is not None}
-        missing = [n for n in names if n not in kept]
-        if not missing:
-            return index["lengths"], kept
-    tables = _tables(study, index["rows"], missing)
-    lengths, read = [t.num_rows for t in tables], _columns(tables)
-    if cache and sum(lengths) >= LEAST_ROWS:
-        if "lengths" not in index:
-            names = list(read) if wanted is None else _names(study, index["rows"])
-            cache.write_index(index | {"lengths": lengths, "columns": names})
-        cache.write_columns(read)
-    both = kept | read
-    return lengths, {n: both[n] for n in index.get("columns", read) if n in both}
-
-
-def _tables(
-    study: StudyDir, rows: Sequence[Mapping[str, Any]], wanted: list[str] | None
-) -> list[pa.Table]:
+    study: StudyDir, rows: Sequence[Mapping[str, Any]], wanted: Collection[str] | None
+) -> list[Curve]:
     one = lambda row: read_curve(  # noqa: E731
         study.trial(row["id"]), ended=row["status"] in ENDED, wanted=wanted
     )
@@ -213,20 +223,20 @@ def _tables(
         return list(pool.map(one, rows))
 
 
-def _names(study: StudyDir, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of every column that any trial recorded."""
-    paths = [study.trial(row["id"]).metrics_path for row in rows]
-    found = (n for p in paths if p.exists() for n in pq.read_schema(p).names)
-    return list(dict.fromkeys(n for n in found if n not in KEYS))
-
-
-def _columns(tables: Sequence[pa.Table]) -> dict[str, np.ndarray]:
-    """One array a column; what a trial did not record is not a number."""
-    names = list(dict.fromkeys(n for t in tables for n in t.column_names))
+def _columns(tables: list[pa.Table]) -> dict[str, np.ndarray]:
+    """One array a column; what a trial did not record is not a number. Empties the list, so that
+    there are never two copies of everything.
+    """
+    try:  # whole numbers in some trials and fractions in others become fractions
+        joined = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # text in some trials
+        names = dict.fromkeys(n for t in tables for n in t.column_names)
+        return {n: np.concatenate([_numpy(t, n) for t in tables]) for n in names}
+    tables.clear()
     columns = {}
-    for name in names:  # one by one: never two copies of everything
-        parts = [_numpy(t, name) for t in tables]
-        columns[name] = np.concatenate(parts)
+    for name in joined.column_names:
+        columns[name] = joined.column(name).to_numpy()
+        joined = joined.drop_columns([name])
     return columns
 
 

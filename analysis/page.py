@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from plotly.offline import get_plotlyjs
 
 from ablate.analysis.cells import TEXT, cells
 from ablate.analysis.display import decimals, display, explain, headline, si
 from ablate.analysis.figures import curve_figure, spike_marks
 from ablate.analysis.forest import effects_figure
+from ablate.analysis.html import document, listing, noted, titled, verdict
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.markdown import changes, commands, environment, trials_table, verdict_columns
 from ablate.analysis.material import Material
 from ablate.analysis.registry import Section
 
-__all__ = ["page"]
+__all__ = ["curve_panel", "page", "verdict_table"]
 
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-)
 _WIDE = {"seeds", "mean", "p", "lr", "reference", "baseline_difference", "baseline_interval"}
 """Columns of the verdict table that a phone leaves out."""
 _LEFT = {"arm", "reference", "verdict"}
@@ -49,70 +43,34 @@ def page(m: Material, made: Sequence[tuple[Section, pd.DataFrame]]) -> str:
         figure = curve_figure(j, curve, metric, marks)
         specs[f"curve{i}"] = figure | {"curve": metric, "baseline": j.baseline}
     tables = [_part(section, frame, m, specs) for section, frame in made]
-    # No text of a study can end the element that holds it.
-    data = _json(specs).replace("<", "\\u003c")
     body = "\n".join(
         part
         for part in (
             _head(j),
             _verdicts(j),
-            _figure("Effects", _EFFECTS, '<div class="figure" id="effects"></div>')
+            noted("Effects", _EFFECTS, '<div class="figure" id="effects"></div>')
             if "effects" in specs
             else "",
-            _curves(curves, marks=len(marks) > 0),
+            curve_panel(curves, marks=len(marks) > 0),
             *tables,
             _arms(j),
             _plan(j),
             _trials(j),
-            _listing("Environment", environment(j)),
-            _section("Reproduce", f"<pre>{escape(chr(10).join(commands(j)))}</pre>"),
+            listing("Environment", environment(j)),
+            titled("Reproduce", f"<pre>{escape(chr(10).join(commands(j)))}</pre>"),
         )
         if part
     )
-    here = Path(__file__)
-    library = get_plotlyjs().replace("</script", "<\\/script")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{escape(j.study)}: ablation report</title>
-<link rel="icon" href="data:,">
-<style>
-{here.with_name("page.css").read_text(encoding="utf-8")}</style>
-</head>
-<body>
-{body}
-<script type="application/json" id="figures">{data}</script>
-<script>{library}</script>
-<script>
-{here.with_name("page.js").read_text(encoding="utf-8")}</script>
-</body>
-</html>
-"""
-
-
-def _json(specs: dict[str, Any]) -> str:
-    dump = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
-    try:
-        return dump(specs)
-    except ValueError:  # a sum of values near the largest float; plotly leaves out what is null
-        return dump(_finite(specs))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return document(f"{j.study}: ablation report", body, specs)
 
 
 _EFFECTS = (
     "Point: estimate. Line: simultaneous interval. Thick: interval of the equivalence test. Ticks: "
     "seeds. Grey: smaller than what matters."
 )
+
+
+_CURVES = "Lines: mean over seeds. Bands: lowest to highest. Click an arm in the legend to hide it."
 
 
 def _head(j: Judgement) -> str:
@@ -131,13 +89,14 @@ def _head(j: Judgement) -> str:
     )
 
 
-def _verdicts(j: Judgement) -> str:
+def verdict_table(j: Judgement) -> str:
+    """The verdicts of a study, with their notes below the rows."""
     columns = verdict_columns(j)
     head = "".join(f"<th{_class(c)}>{escape(title)}</th>" for c, title in columns.items())
     rows = []
     for row in display(j).to_dict("records"):
         cells = "".join(
-            f'<td><span class="verdict {row["verdict"]}">{row["verdict"]}</span></td>'
+            f"<td>{verdict(row['verdict'])}</td>"
             if c == "verdict"
             else f"<td{_class(c)}>{escape(str(row[c]))}</td>"
             for c in columns
@@ -147,11 +106,15 @@ def _verdicts(j: Judgement) -> str:
             rows.append(
                 f'<tr class="note"><td colspan="{len(columns)}">{escape(row["note"])}</td></tr>'
             )
-    table = (
+    return (
         f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
+
+
+def _verdicts(j: Judgement) -> str:
     notes = "".join(f'<p class="soft">{escape(n)}</p>' for n in (explain(j), *j.notes))
-    return f'<h2>Verdicts</h2>\n<div class="scroll" id="verdicts">{table}</div>\n{notes}'
+    table = f'<div class="scroll verdicts" id="verdicts">{verdict_table(j)}</div>\n{notes}'
+    return titled("Verdicts", table)
 
 
 def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, Any]) -> str:
@@ -174,18 +137,22 @@ def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, A
     if len(text) > (_FOLDED_FROM if not figures else _FOLDED_BELOW):
         table = f"<details><summary>{len(text)} rows</summary>{table}</details>"
     body = f'<p class="soft">{escape(section.note)}</p>{"".join(figures)}{table}'
-    return f'<section id="{section.name}">{_section(section.title, body)}</section>'
+    return f'<section id="{section.name}">{titled(section.title, body)}</section>'
 
 
 def _number(section: Section, column: str) -> str:
     return "" if section.columns[column][1] in TEXT else ' class="number"'
 
 
-def _curves(curves: Mapping[str, pd.DataFrame], *, marks: bool) -> str:
-    if not curves:
+def curve_panel(curves: Iterable[str], *, marks: bool, note: str = _CURVES) -> str:
+    """The figures `curve0`, `curve1`, ... of these metrics, and what can be toggled; the first is
+    shown first.
+    """
+    metrics = list(curves)
+    if not metrics:
         return ""
     options = "".join(
-        f'<option value="curve{i}">{escape(m)}</option>' for i, m in enumerate(curves)
+        f'<option value="curve{i}">{escape(m)}</option>' for i, m in enumerate(metrics)
     )
     controls = (
         f'<div class="controls"><label>Metric <select id="metric">{options}</select></label>'
@@ -195,11 +162,8 @@ def _curves(curves: Mapping[str, pd.DataFrame], *, marks: bool) -> str:
         + ('<label><input type="checkbox" id="spikes" checked> spikes</label>' if marks else "")
         + "</div>"
     )
-    figures = "".join(f'<div class="figure" id="curve{i}"></div>' for i in range(len(curves)))
-    note = (
-        "Lines: mean over seeds. Bands: lowest to highest. Click an arm in the legend to hide it."
-    )
-    return _figure("Curves", note, controls + figures)
+    figures = "".join(f'<div class="figure" id="curve{i}"></div>' for i in range(len(metrics)))
+    return noted("Curves", note, controls + figures)
 
 
 def _arms(j: Judgement) -> str:
@@ -230,7 +194,7 @@ def _arms(j: Judgement) -> str:
     table = (
         f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
-    return _section("Arms", f'<div class="scroll" id="arms">{table}</div>')
+    return titled("Arms", f'<div class="scroll" id="arms">{table}</div>')
 
 
 def _plan(j: Judgement) -> str:
@@ -241,7 +205,7 @@ def _plan(j: Judgement) -> str:
     )
     baseline = next((a for a in m.get("arms", []) if a["name"] == j.baseline), {})
     words = [str(j.baseline), *map(str, baseline.get("overrides") or m.get("base") or [])]
-    return _listing(
+    return listing(
         "Plan",
         {
             "design": m.get("design"),
@@ -265,20 +229,7 @@ def _trials(j: Judgement) -> str:
     )
     inner = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     inner = f'<div class="scroll">{inner}</div>'
-    return _section("Trials", f"<details><summary>{len(table)} trials</summary>{inner}</details>")
-
-
-def _listing(title: str, values: Mapping[str, Any]) -> str:
-    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in values.items() if v)
-    return _section(title, f"<dl>{rows}</dl>")
-
-
-def _figure(title: str, note: str, inner: str) -> str:
-    return _section(title, f'<p class="soft">{escape(note)}</p>{inner}')
-
-
-def _section(title: str, inner: str) -> str:
-    return f"<h2>{escape(title)}</h2>\n{inner}"
+    return titled("Trials", f"<details><summary>{len(table)} trials</summary>{inner}</details>")
 
 
 def _class(column: str) -> str:

@@ -102,7 +102,8 @@ def attribution(m: Material) -> pd.DataFrame:
         return pd.DataFrame()
     orders = m.info["orders"]
     steps = m.info.get("steps") or [order[1:] for order in orders]
-    return ladders.attribution(m.j.fit, orders, steps, alpha=m.j.rule.alpha)
+    drawn = m.info.get("draw_seed") is not None
+    return ladders.attribution(m.j.fit, orders, steps, alpha=m.j.rule.alpha, drawn=drawn)
 
 
 def costs(m: Material) -> pd.DataFrame:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 from pyarrow import csv
 
+from ablate.analysis.beside import beside
 from ablate.analysis.cells import cells
 from ablate.analysis.display import decimals
 from ablate.analysis.judgement import Judgement
@@ -15,40 +18,63 @@ from ablate.analysis.latex import latex, latex_table
 from ablate.analysis.markdown import markdown
 from ablate.analysis.material import Material
 from ablate.analysis.page import page
-from ablate.analysis.pictures import curves_picture, effects_picture, save
 from ablate.analysis.registry import SECTIONS, Section, sections
 from ablate.rundir import write_atomic
 
-__all__ = ["publish"]
+__all__ = ["draw", "drawing", "publish", "write"]
 
 
 Made = list[tuple[Section, pd.DataFrame]]
 
 
-def publish(
-    j: Judgement, folder: Path, material: Material | None = None, made: Made | None = None
-) -> Path:
-    """Writes index.html, report.md, and each table as .csv, .parquet and .tex; returns the page.
+def publish(j: Judgement, folder: Path) -> Path:
+    """Writes index.html, report.md, each table as .csv, .parquet and .tex, and the pictures;
+    returns the page.
 
     What an earlier report wrote and this one has nothing to say about is removed.
 
     Args:
         j: the judgement.
         folder: made where there is none.
-        material: of the judgement, if it is there already.
-        made: its sections, if they are there already.
     """
+    m = Material(j)
+    with drawing(m, folder):
+        return write(m, sections(m), folder)
+
+
+@contextmanager
+def drawing(m: Material, folder: Path) -> Iterator[None]:
+    """Has the pictures drawn while the block makes the rest."""
     folder.mkdir(parents=True, exist_ok=True)
-    m = material or Material(j)
-    made = sections(m) if made is None else made
+    curves = m.curves  # before the child: both need them
+    with beside(lambda: draw(m.j, curves, folder)):
+        yield
+
+
+def draw(j: Judgement, curves: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """The figures for documents."""
+    # Imported here, where it takes nobody's time but the child's.
+    from ablate.analysis.pictures import curves_picture, effects_picture, save
+
+    save(effects_picture(j), folder / "effects")
+    save(curves_picture(j, curves), folder / "curves")
+
+
+def write(m: Material, made: Made, folder: Path) -> Path:
+    """All but the pictures; returns the page.
+
+    Args:
+        m: the material.
+        made: its sections.
+        folder: that is there.
+    """
+    j = m.j
     for name, table in _tables(m, made).items():
         write_atomic(folder / f"{name}.csv", _csv(table))
         table.to_parquet(folder / f"{name}.parquet", index=False)
     for section, table in made:
         text = cells(table, section.columns, decimals(j))
         write_atomic(folder / f"{section.name}.tex", latex_table(section, text))
-    save(effects_picture(j), folder / "effects")
-    save(curves_picture(j, m.curves), folder / "curves")
     write_atomic(folder / "report.md", markdown(j, made))
     write_atomic(folder / "effects.tex", latex(j))
     write_atomic(folder / "index.html", page(m, made))

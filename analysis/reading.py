@@ -1,4 +1,4 @@
-"""One trial's files: its row, its configuration, its curve, its events."""
+"""One trial's files: its row, its configuration, its events (its curve: `recorded`)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from ablate.errors import StudyError
 from ablate.rundir import ENDED, TrialDir, read_jsonl
 from ablate.rundir.names import CONFIG, EVENTS
 
-__all__ = ["KEYS", "flatten", "read_config", "read_curve", "read_events", "trial_row"]
+__all__ = ["KEYS", "flatten", "read_config", "read_events", "trial_row"]
 
 KEYS = ["study", "id", "arm", "seed"]
 """The columns that every frame starts with; (study, id) names a trial."""
@@ -94,36 +92,6 @@ def trial_row(
     summary = (trial.summary() or {}) if state.status in ENDED else {}
     row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
     return row
-
-
-def read_curve(trial: TrialDir, *, ended: bool, wanted: Iterable[str] | None = None) -> pa.Table:
-    """The stitched record, each step once.
-
-    Args:
-        trial: the folder.
-        ended: whether metrics.parquet is final.
-        wanted: columns; None: all that were recorded.
-    """
-    if ended and trial.metrics_path.exists():
-        try:
-            file = pq.ParquetFile(trial.metrics_path, memory_map=True)
-            names = [n for n in file.schema_arrow.names if n not in KEYS]
-            return file.read([n for n in names if wanted is None or n in wanted], use_threads=False)
-        except (pa.ArrowInvalid, OSError) as error:
-            if not trial.attempts():
-                said = str(error).split(".")[0]
-                raise StudyError(f"{trial.metrics_path} is damaged ({said}). Restore it.") from None
-            # The attempts hold the same rows.
-    rows = list(trial.stitched())
-    names = dict.fromkeys(k for row in rows for k in row if k not in KEYS)
-    columns = {n: [row.get(n) for row in rows] for n in names if wanted is None or n in wanted}
-    return pa.table({n: _array(values) for n, values in columns.items()})
-
-
-def _array(values: list[Any]) -> pa.Array:
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-    number = all(v is None or isinstance(v, int | float) for v in values)
-    return pa.array(values, type=pa.int64() if whole else pa.float64() if number else None)
 
 
 def read_events(trial: TrialDir, *, ended: bool) -> list[dict[str, Any]]:

@@ -75,7 +75,9 @@ SECTIONS = (
         name="attribution",
         title="What each step contributed",
         note="Shapley values over the orders that were run: the shares sum to the total gain. The "
-        "error holds the trials' noise and, where orders were drawn, that of the draw.",
+        "error holds the trials' noise and, where only some of the orders were run, that of not "
+        "having seen the others. Two or three of more orders are too few for an interval: what the "
+        "steps do in the orders that were not run cannot be told from them; four would do.",
         make=parts.attribution,
         columns={
             "step": ("step", "s"),
@@ -83,6 +85,7 @@ SECTIONS = (
             "low": ("low", "+m"),
             "high": ("high", "+m"),
             "error": ("s.e.", "m"),
+            "noise_error": ("by noise", "m"),
             "share": ("share", "%"),
             "orders": ("orders", "d"),
         },

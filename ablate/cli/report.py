@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,29 +76,32 @@ def _report(
 ) -> tuple[Judgement, dict[str, Any]]:
     """The judgement, and the object that --json prints of it."""
     # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
+    from ablate.analysis.beside import beside
     from ablate.analysis.foreign import load_csv
     from ablate.analysis.frames import load
     from ablate.analysis.judgement import judge, plain
     from ablate.analysis.material import METRICS, Material
-    from ablate.analysis.publish import publish
+    from ablate.analysis.publish import drawing, write
     from ablate.analysis.registry import sections
     from ablate.analysis.terminal import show
 
+    later: list[Callable[[], None]] = []
     wanted = {"tokens", *METRICS, *([options.metric] if options.metric else [])}
     if isinstance(source, Path):
         own = {"metric": options.metric} if options.metric else {}
         j = judge(load_csv(source, baseline=options.baseline, **own))
     else:
-        frames = load(source.path, columns=sorted(wanted))
+        frames = load(source.path, columns=sorted(wanted), later=later)
         j = judge(frames, metric=options.metric, partial=options.partial)
     folder = _folder(source) if options.out is None else Path(options.out)
     if options.out is not None and not alone:
         folder /= j.study
     material = Material(j)
-    made = sections(material)
-    if not options.json:
-        show(j, made=made)
-    page = publish(j, folder, material, made)
+    with beside(*later), drawing(material, folder):
+        made = sections(material)
+        if not options.json:
+            show(j, made=made)
+        page = write(material, made, folder)
     print(f"Report: {page}", file=sys.stderr if options.json else sys.stdout)
     rows = next((frame.to_dict("records") for s, frame in made if s.name == "claims"), [])
     claims = [{str(k): plain(v) for k, v in row.items()} for row in rows]
@@ -120,15 +123,15 @@ def _compare(
     """Prints and writes how the studies compare; the files lie with the first, or in --out."""
     from rich.console import Console
 
-    from ablate.analysis.comparison import compare, show_comparison, to_json, write_comparison
+    from ablate.analysis.comparison import compare, show_comparison, write_comparison
 
-    table, notes = compare(judged)
+    comparison = compare(judged)
     if not options.json:
-        show_comparison(table, notes, judged, Console(highlight=False))
+        show_comparison(comparison, Console(highlight=False))
     folder = _folder(first) if options.out is None else Path(options.out)
-    where = write_comparison(table, notes, judged, folder)
-    print(f"Comparison: {where}", file=sys.stderr if options.json else sys.stdout)
-    return to_json(table)
+    page = write_comparison(comparison, folder)
+    print(f"Comparison: {page}", file=sys.stderr if options.json else sys.stdout)
+    return comparison.to_json()
 
 
 def _parser() -> Parser:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from ablate.design.arm import (
     BASELINE,
@@ -25,12 +25,16 @@ from ablate.design.arm import (
 )
 from ablate.errors import ConfigError, PlanError
 
-__all__ = ["Orders", "ladder", "ladder_info", "ladder_orders"]
+__all__ = ["FEWEST_ORDERS", "Orders", "ladder", "ladder_info", "ladder_orders", "too_few_orders"]
 
-Orders = int | str | Sequence[Literal["given", "reverse"]]
+Orders = int | str | Sequence[str]
 """given, reverse, a list of these, or how many orders are drawn."""
 
 MOST_ORDERS = 1000
+FEWEST_ORDERS = 4
+"""Fewer, of more that there are, give no interval of a step's share. Of two, half of all pairs of
+steps are seen in one order only, and nothing tells what they would do in the other: an interval
+meant for 95 % then covers 82 to 97 %, after the kind of interaction."""
 
 
 def ladder(factors: Factors, *, orders: Orders = "given", draw_seed: int = 0) -> list[ArmSpec]:
@@ -91,6 +95,16 @@ def ladder_orders(
                 "order says which of them is the last word. Keep one, or use orders: given."
             )
     return paths
+
+
+def too_few_orders(factors: Factors, orders: Orders) -> int | None:
+    """How many orders are climbed, where they are too few for an interval of a step's share; one
+    that is meant (given, reverse) needs no other.
+    """
+    wanted = orders if isinstance(orders, int) else len(ladder_orders(factors, orders=orders))
+    meant = wanted == 1 and not isinstance(orders, int)
+    few = wanted < min(FEWEST_ORDERS, math.factorial(min(len(factors), FEWEST_ORDERS)))
+    return wanted if few and not meant else None
 
 
 def _drawn(given: list[str], number: int, seed: int) -> list[list[str]]:

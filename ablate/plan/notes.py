@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Sequence
 
 from ablate.design import CROSSED
+from ablate.design.ladder import FEWEST_ORDERS, too_few_orders
 from ablate.model.config import ModelConfig
 from ablate.model.widths import is_uniform, resolved
 from ablate.plan.budget import budget_text, given_steps, tokens_per_step
+from ablate.plan.factors import read_factors
 from ablate.plan.study_plan import PlannedArm
 from ablate.plan.sweep import SweepConfig
 
@@ -26,6 +28,15 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
         notes.append("sweep.exclude takes arms out, so the design is not orthogonal any more.")
     if len(sweep.seed_list) < 2:
         notes.append("One seed cannot support a verdict: every arm will be undecided.")
+    if sweep.design == "ladder" and sweep.orders is not None:
+        few = too_few_orders(read_factors(sweep.factors), sweep.orders)
+        if few:
+            notes.append(
+                f"orders: {few} of more that there are say too little of how much a step's share "
+                f"depends on the order: the report will show the shares without intervals. "
+                f"orders: {FEWEST_ORDERS} gives intervals, orders: given asks about this order "
+                "alone."
+            )
     base = arms[0]
     if sweep.match == "wallclock":
         notes.append(

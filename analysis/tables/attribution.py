@@ -14,11 +14,16 @@ import pandas as pd
 from scipy import stats
 
 from ablate.analysis.estimate import Fit
+from ablate.design.ladder import FEWEST_ORDERS
 
 __all__ = ["COLUMNS", "TOTAL", "attribution"]
 
 COLUMNS = ["step", "gain", "low", "high", "error", "noise_error", "order_error", "share", "orders"]
 TOTAL = "total"
+_PRIOR = 2.0
+"""Degrees of freedom that the spread of all steps lends to the spread of one (moderated variances,
+Smyth 2004, doi 10.2202/1544-6115.1027): by itself a spread over four orders is often small by
+chance, and its interval too narrow."""
 
 
 def attribution(
@@ -27,6 +32,7 @@ def attribution(
     steps: Sequence[Sequence[str]],
     *,
     alpha: float = 0.05,
+    drawn: bool = False,
 ) -> pd.DataFrame:
     """One row a step, and the total.
 
@@ -35,12 +41,14 @@ def attribution(
         orders: for each order the arms from the baseline up.
         steps: for each order the name of the change that leads from one arm to the next.
         alpha: level of each interval.
+        drawn: whether a single order was drawn too, and not meant.
 
     Returns:
         `gain` is the mean change of the metric (negative where lower is better and the step
         helps); `noise_error` comes from the trials' noise, `order_error` from having seen only
         some of the orders (0 where all, where there is one and it is meant, and where they differ
-        by no more than the noise), `error` from both.
+        by no more than the noise), `error` from both: not a number with fewer than FEWEST_ORDERS
+        of more, and so are the ends of the interval.
     """
     index = {a: i for i, a in enumerate(model.arms)}
     known = [(o, s) for o, s in zip(orders, steps, strict=True) if all(a in index for a in o)]
@@ -60,9 +68,9 @@ def attribution(
     noise = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows_of, model.covariance, rows_of), 0))
     noise *= model.sigma
     spread = np.einsum("isj,jk,isk->s", contrast - mean, model.covariance, contrast - mean)
-    order, df = _order_error(each, spread * model.sigma**2, noise[:-1], model.df)
-    order, df = np.append(order, 0.0), np.append(df, model.df)
-    error = np.hypot(noise, order)
+    error, order, df = _order_error(each, spread * model.sigma**2, noise[:-1], model.df, drawn)
+    error, order = np.append(error, noise[-1]), np.append(order, 0.0)
+    df = np.append(df, model.df)
     half = stats.t.isf(alpha / 2, df) * error if model.df > 0 else error * np.nan
     return pd.DataFrame(
         {
@@ -81,27 +89,33 @@ def attribution(
 
 
 def _order_error(
-    each: np.ndarray, spread: np.ndarray, noise: np.ndarray, df: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Error of each step's share by having seen only some of the orders, and the degrees of freedom
-    of the whole error (Satterthwaite's): a spread over two orders is known as badly as one over two
-    seeds.
+    each: np.ndarray, spread: np.ndarray, noise: np.ndarray, df: int, drawn: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Error of each step's share, the part of it by having seen only some of the orders, and its
+    degrees of freedom (Satterthwaite's).
 
     Args:
         each: the shares, [order, step].
         spread: the sum of squares over orders that the trials' noise alone leads one to expect.
         noise: error by the trials' noise.
         df: its degrees of freedom.
+        drawn: whether a single order was drawn too.
     """
     n, steps = each.shape
     left = max(0.0, 1 - n / factorial(min(steps, 20)))  # orders are drawn from finitely many
-    if n < 2 or not left:
-        return np.zeros(steps), np.full(steps, float(df))
-    seen = left / n * each.var(axis=0, ddof=1)
-    expected = left / n * spread / (n - 1)
-    order = np.maximum(seen - expected, 0.0)
+    if not left or (n == 1 and not drawn):
+        return noise, np.zeros(steps), np.full(steps, float(df))
+    if n == 1:
+        return (np.full(steps, np.nan),) * 3
+    own = left / n * each.var(axis=0, ddof=1)  # of the mean, by orders and the noise within them
+    expected = left / n * spread / (n - 1)  # by that noise alone
+    freedom = _PRIOR + n - 1
+    seen = (_PRIOR * own.mean() + (n - 1) * own) / freedom
+    order = np.sqrt(np.maximum(seen - expected, 0.0))
+    if n < FEWEST_ORDERS:
+        return np.full(steps, np.nan), order, np.full(steps, np.nan)
+    shared = np.maximum(noise**2 - expected, 0.0)  # noise that all orders have in common
     with np.errstate(invalid="ignore", divide="ignore"):
-        both = (noise**2 + order) ** 2
-        parts = (noise**2 - expected) ** 2 / df + seen**2 / (n - 1)
-        together = np.where(order > 0, both / parts, float(df))
-    return np.sqrt(order), np.clip(np.nan_to_num(together, nan=float(df)), 1.0, max(df, n - 1))
+        together = (shared + seen) ** 2 / (shared**2 / df + seen**2 / freedom)
+    together = np.where(np.isfinite(together), together, df)
+    return np.sqrt(shared + seen), order, np.maximum(together, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,8 @@ def write_study(
         for key, value in values[arm].items():
             seed, lr = key if isinstance(key, tuple) else (key, None)
             id = f"{arm}-s{seed}" + (f"-lr{lr:g}" if lr else "") + f"-{i:08x}"
-            entries.append(
-                {"id": id, "arm": arm, "seed": seed, "lr": lr, "fingerprint": f"{i:064x}"}
-            )
+            mark = hashlib.sha256(f"{path.name} {id}".encode()).hexdigest()
+            entries.append({"id": id, "arm": arm, "seed": seed, "lr": lr, "fingerprint": mark})
             trial = study.trial(id)
             tree = config(seed, lr, diffs.get(arm, {}), steps)
             if config_change:

@@ -12,6 +12,7 @@ import studies
 from browser import CHROMIUM, Page, browser
 
 from ablate.analysis import judge, load
+from ablate.analysis.comparison import compare, write_comparison
 from ablate.analysis.material import Material
 from ablate.analysis.page import page
 from ablate.analysis.publish import publish
@@ -26,6 +27,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values["qk_norm"][1] = "diverged"  # type: ignore[assignment]
     study = studies.write_study(tmp_path / "s", values)
     return publish(judge(load(study.path)), tmp_path / "report").parent
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two studies with other code, of which one lost a trial, and a third that is longer."""
+    root = tmp_path_factory.mktemp("comparison")
+    long = "activation=swiglu+norm=rms+position=rope"
+    values = studies.values({"base": 0, long: -0.03, "qk_norm": 0.02, "<b>bold": 0})
+    again = studies.values({"base": 0, long: -0.031, "qk_norm": 0.001}, rng=3)
+    again["qk_norm"][1] = "diverged"  # type: ignore[assignment]
+    code = {"code": {"version": "0.2.0", "commit": "fff", "dirty": False}}
+    made = [
+        studies.write_study(root / "first", values),
+        studies.write_study(root / "again", again, manifest_extra=code),
+        studies.write_study(root / "longer", values, steps=60),
+    ]
+    return write_comparison(compare([judge(load(s.path)) for s in made]), root / "report")
 
 
 def test_text_of_a_study_cannot_break_out_of_the_page(tmp_path: Path) -> None:
@@ -135,5 +153,43 @@ def test_nothing_is_cut_or_overlaps_at_any_width_nor_after_a_change_of_it(
     chromium.resize(then)
     chromium.settle()
     assert {k: v for k, v in chromium.value(LAYOUT).items() if not v} == {}
+    assert chromium.complaints() == []
+    assert chromium.asked_for() == []
+
+
+COMPARED = """(() => {
+const seen = {};
+const traces = (id) => document.getElementById(id).data.length;
+const flip = (id) => document.getElementById(id).click();
+seen.effects = traces("effects");
+seen.all = traces("curve0");
+flip("bands"); seen.lines = traces("curve0"); flip("bands");
+flip("minus");
+seen.title = document.getElementById("curve0").layout.yaxis.title.text; flip("minus");
+seen.first = document.querySelector("h2").textContent;
+seen.bold = document.querySelectorAll("b").length;
+return seen;
+})()"""
+
+
+@pytest.mark.chromium
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+def test_the_page_of_several_studies_is_drawn_whole_at_any_width(
+    comparison: Path, chromium: Page, width: int, dark: bool
+) -> None:
+    chromium.open(comparison, width, dark=dark)
+    assert chromium.value(COMPARED) == {
+        "effects": 16,  # three rows of two changes and two of a third, a point and a line each
+        "all": 22,  # 4 + 3 + 4 arms, each with its band
+        "lines": 11,
+        "title": "train/loss minus the baseline of its study",
+        "first": "Side by side",
+        "bold": 0,
+    }
+    chromium.settle()
+    found = chromium.value(LAYOUT)
+    del found["figures"], found["arms"]  # two figures; a table as wide as there are studies
+    assert {k: v for k, v in found.items() if not v} == {}
     assert chromium.complaints() == []
     assert chromium.asked_for() == []

@@ -50,7 +50,7 @@ def study(tmp_path: Path) -> StudyDir:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of words: drawing takes most of a report's time."""
-    monkeypatch.setattr("ablate.analysis.publish.save", lambda figure, path: None)
+    monkeypatch.setattr("ablate.analysis.publish.draw", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from scipy import stats
+from statsmodels.stats.oneway import anova_oneway
 
 from ablate.analysis import parts, plots
 from ablate.analysis.estimate import Fit, fit
@@ -103,27 +105,52 @@ def test_a_ladder_of_eight_steps_sums_exactly_to_the_total(orders: int, interpla
     assert table.loc[TOTAL, "gain"] == pytest.approx(total, abs=1e-12)
     assert table.drop(TOTAL)["gain"].sum() == pytest.approx(total, abs=1e-12)
     assert (table["error"] > 0).all()
-    for step in steps:
-        expected = beyond_noise(model, climbed, [p.index(step) for p in paths])
+    parts = {s: seen_and_noise(model, climbed, [p.index(s) for p in paths]) for s in steps}
+    mean = np.mean([seen for seen, _ in parts.values()])
+    for step, (seen, noise) in parts.items():
+        moderated = (2 * mean + (orders - 1) * seen) / (2 + orders - 1)
+        expected = max(0.0, moderated - noise)
         assert table.loc[step, "order_error"] ** 2 == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        own = table.loc[step, "noise_error"] ** 2 - noise + moderated
+        assert table.loc[step, "error"] ** 2 == pytest.approx(own, rel=1e-9)
     if interplay or orders == 1:  # without any, orders may differ by less than the noise
         assert (table.drop(TOTAL)["order_error"] > 0).all() == (orders > 1)
 
 
-def beyond_noise(model: Fit, climbed: list[list[str]], rungs: list[int]) -> float:
-    """Variance of a step's mean share by its orders: half the mean square between two orders, less
-    what the noise of their four trials' means adds to it.
+def seen_and_noise(model: Fit, climbed: list[list[str]], rungs: list[int]) -> tuple[float, float]:
+    """Variance of a step's mean share as its orders show it, half the mean square between two of
+    them; and what the noise of their four trials' means adds to that.
     """
     place = {a: i for i, a in enumerate(model.arms)}
     shares = np.zeros((len(climbed), len(place)))
     for row, arms, rung in zip(shares, climbed, rungs, strict=True):
         row[place[arms[rung + 1]]], row[place[arms[rung]]] = 1, -1
-    halves = [
-        ((c @ model.effects) ** 2 - model.sigma**2 * (c @ model.covariance @ c)) / 2
-        for c in (a - b for a, b in itertools.combinations(shares, 2))
-    ]
+    between = [a - b for a, b in itertools.combinations(shares, 2)]
+    if not between:
+        return 0.0, 0.0
     left = 1 / len(climbed) - 1 / factorial(8)
-    return max(0.0, left * float(np.mean(halves))) if halves else 0.0
+    seen = np.mean([(c @ model.effects) ** 2 / 2 for c in between])
+    noise = np.mean([model.sigma**2 * (c @ model.covariance @ c) / 2 for c in between])
+    return left * float(seen), left * float(noise)
+
+
+@pytest.mark.parametrize(("orders", "known"), [(1, False), (2, False), (3, False), (4, True)])
+def test_too_few_drawn_orders_have_shares_and_a_total_but_no_interval_of_a_share(
+    orders: int, known: bool
+) -> None:
+    rng = np.random.default_rng(orders)
+    paths = [list(p) for p in itertools.islice(itertools.permutations("abcd"), orders)]
+    climbed = [["".join(sorted(p[:i])) or "base" for i in range(5)] for p in paths]
+    arms = dict.fromkeys(itertools.chain(*climbed))
+    model = fit(*zip(*((a, s, rng.normal()) for a in arms for s in range(3)), strict=True))
+    table = attribution(model, climbed, paths, drawn=True).set_index("step")
+    ends = table.drop(TOTAL)[["low", "high", "error"]]
+    assert np.isfinite(ends).to_numpy().all() == known
+    assert np.isnan(ends).to_numpy().all() == (not known)
+    assert np.isfinite(table[["gain", "noise_error"]]).to_numpy().all()
+    assert np.isfinite(table.loc[TOTAL, "high"])
+    meant = attribution(model, climbed, paths).set_index("step")
+    assert np.isfinite(meant["high"]).all() == (orders in (1, 4))
 
 
 def test_over_all_orders_it_is_the_shapley_value() -> None:
@@ -363,16 +390,67 @@ def test_tail_noise_is_the_spread_around_the_trend() -> None:
 
 
 def study(d: float, error: float = 0.001) -> pd.DataFrame:
-    row = {"arm": "x", "reference": "base", "difference": d, "low": d - 2 * error, "seeds": 3}
-    return pd.DataFrame([row | {"high": d + 2 * error, "verdict": "better", "error": error}])
+    row = {"arm": "x", "reference": "base", "difference": d, "low": d - 2 * error, "seeds": 3,
+           "high": d + 2 * error, "verdict": "better", "error": error, "diverged": 0}  # fmt: skip
+    return pd.DataFrame([row])
 
 
 def test_studies_are_compared_by_what_their_arms_change() -> None:
     changes = {"one": {"x": ["rope: 0 → 1"]}, "two": {"x": ["rope: 0 → 1"]}, "three": {"x": ["n"]}}
     tables = {"one": study(-0.02), "two": study(-0.021), "three": study(5.0)}
-    made = compare_studies(tables, changes)
+    freedom = dict.fromkeys(tables, 8)
+    made = compare_studies(tables, changes, freedom)
     assert made["study"].tolist() == ["one", "two"]
     assert made["pooled"].tolist() == pytest.approx([-0.0205] * 2)
     assert made["p_agree"].iloc[0] > 0.4
-    apart = compare_studies({"one": study(-0.02), "two": study(0.02)}, changes)
+    apart = compare_studies({"one": study(-0.02), "two": study(0.02)}, changes, freedom)
     assert apart["p_agree"].iloc[0] < 1e-6
+
+
+def samples(rng: np.random.Generator, sizes: list[int], sds: list[float]) -> list[np.ndarray]:
+    return [rng.normal(0, sd, n) for n, sd in zip(sizes, sds, strict=True)]
+
+
+def as_studies(values: list[np.ndarray]) -> tuple[dict, dict, dict]:
+    """Of each sample a study whose one effect is its mean."""
+    tables, changes, freedom = {}, {}, {}
+    for i, x in enumerate(values):
+        row = {"arm": "x", "reference": "base", "difference": x.mean(), "low": -9.0, "high": 9.0,
+               "error": x.std(ddof=1) / np.sqrt(len(x)), "verdict": "undecided", "seeds": len(x),
+               "diverged": 0}  # fmt: skip
+        tables[f"s{i}"] = pd.DataFrame([row])
+        changes[f"s{i}"], freedom[f"s{i}"] = {"x": ["a: 0 → 1"]}, len(x) - 1
+    return tables, changes, freedom
+
+
+def test_studies_agree_by_the_test_of_welch_and_two_pool_with_the_interval_of_welch() -> None:
+    rng = np.random.default_rng(0)
+    three = samples(rng, [4, 6, 9], [1.0, 2.0, 0.5])
+    made = compare_studies(*as_studies(three)).iloc[0]
+    oracle = anova_oneway(three, use_var="unequal", welch_correction=True)
+    assert made["p_agree"] == pytest.approx(oracle.pvalue, rel=1e-9)
+    # The mean of two samples of one size is half the difference of one and the other's negative.
+    one, two = samples(rng, [5, 5], [1.0, 3.0])
+    made = compare_studies(*as_studies([one, two])).iloc[0]
+    low, high = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
+    assert (made["pooled_low"], made["pooled_high"]) == pytest.approx((low / 2, high / 2))
+
+
+def test_the_pooled_interval_of_few_seeds_covers() -> None:
+    rng, hit = np.random.default_rng(1), 0
+    for _ in range(400):
+        made = compare_studies(*as_studies(samples(rng, [3, 3], [1.0, 2.0]))).iloc[0]
+        hit += made["pooled_low"] < 0 < made["pooled_high"]
+    assert 0.93 <= hit / 400 <= 0.99  # by precisions that three seeds estimate: 0.73
+
+
+def test_what_is_refused_lost_or_counted_twice_is_not_pooled() -> None:
+    rng = np.random.default_rng(2)
+    tables, changes, freedom = as_studies(samples(rng, [3, 3], [1.0, 1.0]))
+    refused = compare_studies(tables, changes, freedom, refuse=lambda arms: "they differ")
+    assert refused["note"].tolist() == ["not pooled: they differ"] * 2
+    assert refused["pooled"].isna().all()
+    tables["s1"]["diverged"] = 1
+    lost = compare_studies(tables, changes, freedom)
+    assert lost["pooled"].isna().all()
+    assert lost["note"].str.contains("diverged").all()

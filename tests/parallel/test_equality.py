@@ -43,6 +43,15 @@ VARIETIES: dict[str, Config] = {
         "train": {"activation_checkpointing": "whole_layer", "filter_repetitions": True},
         "data": {"document_masking": True},
     },
+    "foundation": {
+        "model": {
+            "width_taper": 0.5, "width_match": "none", "norm_segments": 4, "norm_grad_clip": 1e-2,
+            "position": "hybrid", "include_bias": False,
+        },
+        "schedule": {"warmup": 6, "foundation_layers": 1},
+        "clip": {"name": "percentile_history", "history": 6, "percentile": 50.0},
+        "optim": {"lr": 1e-2, "norm_scale_lr": 0.5},
+    },
 }  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_a_launch_measures_the_noise_before_it_goes_on_and_again_after_extend(
     assert "The pilot of mine has run." in said
     assert "what pairing removes of it is not known yet" in said
     assert "2 degrees of freedom" in said
-    assert said.index("The pilot of mine") < said.index("5 done")
+    assert said.index("The pilot of mine") < said.index("mine: 5 done")
     study = StudyDir(Path("runs/mine"))
     started = {t["id"]: study.trial(t["id"]).state().started for t in study.manifest()["trials"]}
     pilot = study.manifest()["pilot"]
