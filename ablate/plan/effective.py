@@ -65,10 +65,19 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
             result["model"]["foundation_layers"] = None
     else:
         result["model"]["layer_widths"] = None
+    if config["schedule"]["foundation_layers"] == model.n_layers and not _has_more(model):
+        result["schedule"]["foundation_layers"] = None
     result["model"].update(width_taper=None, width_segments=None, width_match=None)
     if result["schedule"]["warmup"] is not None and not is_import_path(config["schedule"]["name"]):
         result["schedule"]["warmup"] = _warmup(config, length)
     return result
+
+
+def _has_more(c: ModelConfig) -> bool:
+    """Whether any parameter lies above the blocks: a head, a final norm's, a projection."""
+    if is_import_path(c.layer_norm_type) or not c.weight_tying:
+        return True
+    return c.layer_norm_with_affine or not is_uniform(c)
 
 
 def _warmup(config: Mapping[str, Any], length: int) -> Any:
