@@ -16,6 +16,7 @@ from ablate.analysis.tables import costs as money
 from ablate.analysis.tables import learning_rates as rates
 from ablate.analysis.tables import shared, tail
 from ablate.analysis.tables import stability as steady
+from ablate.analysis.tables.claims import judge_claims
 from ablate.analysis.tables.equivalents import FEWEST
 from ablate.analysis.tables.equivalents import equivalents as read_off
 from ablate.analysis.tables.factorial import factor_effects
@@ -24,6 +25,13 @@ from ablate.analysis.tables.scaling import fit_scaling, gaps, scaling_points
 FACTORIALS = ("factorial", "fractional", "grid", "random")
 GROWING = ("size", "scale", "tokens", "steps", "budget", "depth", "width")
 """Factors that a scaling law is fitted over."""
+
+
+def claims(m: Material) -> pd.DataFrame:
+    stated = m.j.manifest.get("claim") or []
+    if isinstance(stated, dict):  # of an ablate that carried claims and did not read them
+        return pd.DataFrame()
+    return judge_claims(m.j.frames.trials, stated, m.j.rule)
 
 
 def equivalents(m: Material) -> pd.DataFrame:

@@ -34,6 +34,27 @@ class Section:
 
 SECTIONS = (
     Section(
+        name="claims",
+        title="Claims",
+        note="What was claimed before the runs, and what came out. Supported: the interval lies on "
+        "the claimed side of 0 and reaches the claimed size; weaker: it lies on that side, wholly "
+        "short of the size; contradicted: on the other side, or the equivalence test holds.",
+        make=parts.claims,
+        columns={
+            "verdict": ("verdict", "s"),
+            "statement": ("claim", "s"),
+            "metric": ("metric", "s"),
+            "of": ("of", "s"),
+            "against": ("against", "s"),
+            "claimed": ("claimed", "s"),
+            "measured": ("measured", "s"),
+            "nearest": ("nearest that can be tested", "s"),
+            "nearest_verdict": ("which is", "s"),
+            "note": ("note", "s"),
+            "source": ("source", "s"),
+        },
+    ),
+    Section(
         name="factor_effects",
         title="Main effects and interactions",
         note="Least squares with the seed as a block; intervals are each effect's own, p is Holm's "

@@ -14,7 +14,7 @@ from ablate.errors import ConfigError
 
 __all__ = ["Rule", "at_look", "read_rule"]
 
-_HIGHER_IS_BETTER = ("accuracy", "tokens_per_second", "score", "mfu")
+_HIGHER_IS_BETTER = ("accuracy", "tokens_per_second", "score", "mfu", "hit_rate", "real_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,8 @@ class Rule:
 
     @property
     def lower_is_better(self) -> bool:
-        return not self.metric.rpartition("/")[2].startswith(_HIGHER_IS_BETTER)
+        last = self.metric.rpartition("/")[2]
+        return self.metric.startswith("spikes/") or not last.startswith(_HIGHER_IS_BETTER)
 
 
 def read_rule(manifest: Mapping[str, Any], metric: str | None = None) -> tuple[Rule, list[str]]:

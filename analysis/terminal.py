@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ablate.analysis.bands import bands, sparkline
 from ablate.analysis.cells import TEXT, cells
+from ablate.analysis.claims_view import claims_view
 from ablate.analysis.display import decimals, display, explain, fixed, headline
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.registry import Section
@@ -60,6 +61,8 @@ def render(
     ]
     parts += [Text(headline(j), style="bold"), Text(explain(j), style="dim"), *map(Text, j.notes)]
     for section, frame in made:
+        if section.name == "claims":  # a claim is a sentence, and no cell of a table
+            parts += [Text(""), Text(section.title, style="bold"), claims_view(frame)]
         if section.terminal and len(frame) <= _LONGEST:
             parts += [
                 Text(""),

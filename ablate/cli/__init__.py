@@ -36,6 +36,7 @@ VERBS = {
     "prune": Verb("ablate.cli.prune", "old checkpoints: what would go, and with --yes goes"),
     "report": Verb("ablate.cli.report", "tables, verdicts and plots of a study"),
     "spikes": Verb("ablate.cli.spikes", "loss spikes and their damage: a trial, a study, any CSV"),
+    "claims": Verb("ablate.cli.claims", "what others claimed, what was measured, what follows"),
     "sync": Verb("ablate.cli.sync", "a study to wandb, one run a trial, as often as you like"),
     "diff": Verb("ablate.cli.diff", "in which fields two trials differ"),
     "data": Verb("ablate.cli.data", "`data prepare`: token files, ahead of training"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.amount import amount
@@ -10,7 +10,7 @@ from ablate.cli.amount import amount
 if TYPE_CHECKING:
     from ablate.plan import Plan
 
-__all__ = ["cost_lines", "learning_lines", "rule_lines"]
+__all__ = ["claim_lines", "cost_lines", "learning_lines", "rule_lines"]
 
 
 def rule_lines(rule: Mapping[str, Any], seeds: int) -> list[str]:
@@ -28,6 +28,20 @@ def rule_lines(rule: Mapping[str, Any], seeds: int) -> list[str]:
             for n, alpha in zip(spending["looks"], spending["alpha_at_look"], strict=True)
         )
         lines.append(f"Looks by {spending['rule'].replace('_', '-')} spending: {looks}.")
+    return lines
+
+
+def claim_lines(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the study tests of what others said."""
+    lines = []
+    for claim in claims:
+        share = claim["relative"] is not None
+        size = claim["relative"] if share else claim["absolute"]
+        by = f" by {100 * size:+.3g} %" if share else "" if size is None else f" by {size:+.3g}"
+        if claim["direction"] == "no_worse":
+            by = by.replace(" by +", " than ")
+        what = f"{claim['metric']} of {claim['of']} {claim['direction'].replace('_', ' ')}{by}"
+        lines.append(f"Tests the claim “{claim['statement']}”: {what}, against {claim['against']}.")
     return lines
 
 

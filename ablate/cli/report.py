@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sources = [_source(name, runs_dir) for name in names]
     if options.baseline and not any(isinstance(source, Path) for source in sources):
         raise AblateError("--baseline is for a table of curves; a study has its own.")
-    judged = [_report(source, options, alone=len(sources) == 1) for source in sources]
-    objects = [j.to_json() for j in judged]
+    reported = [_report(source, options, alone=len(sources) == 1) for source in sources]
+    judged, objects = [j for j, _ in reported], [said for _, said in reported]
     if len(judged) == 1:
         printed = objects[0]
     else:
@@ -71,12 +71,15 @@ def _source(name: str, runs_dir: str) -> StudyDir | Path:
     return find_study(name, runs_dir)
 
 
-def _report(source: StudyDir | Path, options: argparse.Namespace, *, alone: bool) -> Judgement:
+def _report(
+    source: StudyDir | Path, options: argparse.Namespace, *, alone: bool
+) -> tuple[Judgement, dict[str, Any]]:
+    """The judgement, and the object that --json prints of it."""
     # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
     from ablate.analysis.beside import beside
     from ablate.analysis.foreign import load_csv
     from ablate.analysis.frames import load
-    from ablate.analysis.judgement import judge
+    from ablate.analysis.judgement import judge, plain
     from ablate.analysis.material import METRICS, Material
     from ablate.analysis.publish import drawing, write
     from ablate.analysis.registry import sections
@@ -100,7 +103,9 @@ def _report(source: StudyDir | Path, options: argparse.Namespace, *, alone: bool
             show(j, made=made)
         page = write(material, made, folder)
     print(f"Report: {page}", file=sys.stderr if options.json else sys.stdout)
-    return j
+    rows = next((frame.to_dict("records") for s, frame in made if s.name == "claims"), [])
+    claims = [{str(k): plain(v) for k, v in row.items()} for row in rows]
+    return j, {**j.to_json(), "claims": claims}
 
 
 def _folder(source: StudyDir | Path) -> Path:

@@ -20,15 +20,18 @@ NESTED = {
     "model": {"init_device", "precision"},
     "parallel": {"wrapping_strategy", "shard_size", "timeout"},
 }
-YOUNGER = {"loss": {"chunk": 0}}
+YOUNGER = {"loss": {"chunk": 0}, "model": {"mlp_chunk": 0}}
 """Fields that came later, with the value that changes nothing: such a trial is still the same."""
+
+OFF = {"parallel": "none", "batching": "concat", "cache": "none"}
+"""Sections that are not there where their name is this one."""
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
     """The 64 hex digits of a resolved configuration tree; key order does not matter."""
     kept: dict[str, Any] = {}
     for key, value in config.items():
-        if key in TOP_LEVEL or (key == "parallel" and value["name"] == "none"):
+        if key in TOP_LEVEL or (key in OFF and value["name"] == OFF[key]):
             continue
         if key in NESTED or key in YOUNGER:
             dropped, younger = NESTED.get(key, set()), YOUNGER.get(key, {})

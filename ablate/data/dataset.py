@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from ablate.config.schema.batching import BatchingConfig
+from ablate.data.batching import Layout, Rows, layout_of
 from ablate.data.documents import document_lengths
 from ablate.data.order import sequence_indices
 from ablate.data.tokenizers import ByteTokenizer, JsonTokenizer, Tokenizer
@@ -36,6 +38,8 @@ class Batch:
     """Which sequences of the training split (or windows of the validation split) these are."""
     bytes: int = 0
     """UTF-8 bytes that the labels stand for (EOS: none); 0 when unknown."""
+    padding: int = 0
+    """Positions that hold no token of the data."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +58,8 @@ class Data:
     fingerprint: str
     """sha256 over both streams."""
     document_masking: bool = False
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
+    """How training documents become batches; the validation is the same for all."""
     tokenizer_name: str = "bytes"
     tokenizer_source: Tokenizer | Path | None = None
     """The tokenizer, or the tokenizer.json to read it from when it is asked for."""
@@ -66,7 +72,9 @@ class Data:
         """Raises DataError for anything that would fail later, in the middle of a run."""
         for stream in (self.train, self.held_out):
             stream.check(vocab_size)
-        if self.sequences(sequence_length) == 0:
+        if self.batching.name != "concat":
+            self.layout(sequence_length)
+        elif self.sequences(sequence_length) == 0:
             longest = max((len(f) for f in self.train.files), default=0)
             raise DataError(
                 f"data {self.name}: its longest training file has {longest} tokens, too short for "
@@ -98,11 +106,71 @@ class Data:
         Independent of world size, restarts and arm: rank r of w asks for its rows of the same
         batch.
         """
+        if self.batching.name != "concat":
+            layout = self.layout(sequence_length)
+            return self._documents(
+                layout, layout.rows(step, seed=seed, batch_size=batch_size), rows
+            )
         indices = sequence_indices(
             step, sequences=self.sequences(sequence_length), seed=seed, batch_size=batch_size
         )[rows]
         input_ids = self.train.rows(indices, sequence_length)
         return self._batch(input_ids, input_ids[:, 1:].copy(), indices, None)
+
+    def with_batching(self, config: BatchingConfig) -> Data:
+        return replace(self, batching=config)
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 (data live as long as the process)
+    def layout(self, sequence_length: int) -> Layout:
+        """How the documents of the training split lie in batches; not of concat.
+
+        Raises:
+            DataError: where no documents are known.
+        """
+        return layout_of(
+            self.train,
+            self.batching,
+            eos_token_id=self.eos_token_id,
+            sequence_length=sequence_length,
+            name=self.name,
+        )
+
+    def _documents(
+        self, layout: Layout, chosen: Rows, rows: slice | Int64[np.ndarray, "n"]
+    ) -> Batch:
+        """A batch of documents: no label crosses from one into the next, or into the padding."""
+        numbers = np.arange(len(chosen.pieces))[rows]
+        pad = self.pad_token_id if self.pad_token_id is not None else 0
+        shape = (len(numbers), chosen.width)
+        input_ids = np.full(shape, pad, dtype=np.int64)
+        labels = np.full((shape[0], shape[1] - 1), IGNORED, dtype=np.int64)
+        lengths: list[list[int]] = []
+        for row, number in enumerate(numbers.tolist()):
+            at, inside = 0, []
+            for piece in chosen.pieces[number]:
+                start, size = int(layout.starts[piece]), int(layout.lengths[piece])
+                tokens = self.train.read(start, start + size)
+                input_ids[row, at : at + size] = tokens
+                labels[row, at : at + size - 1] = tokens[1:]
+                inside.append(size)
+                at += size
+            lengths.append(inside + [chosen.width - at] * (at < chosen.width))
+        real = sum(int(layout.lengths[p]) for n in numbers.tolist() for p in chosen.pieces[n])
+        doc_lens, longest = None, None
+        if layout.name == "packed":
+            doc_lens = np.zeros((shape[0], max(map(len, lengths))), dtype=np.int32)
+            for row, inside in enumerate(lengths):
+                doc_lens[row, : len(inside)] = inside
+            longest = [max(inside) for inside in lengths]
+        return Batch(
+            input_ids=input_ids,
+            labels=labels,
+            doc_lens=doc_lens,
+            max_doc_lens=longest,
+            indices=chosen.indices[numbers],
+            bytes=self._count_bytes(labels),
+            padding=input_ids.size - real,
+        )
 
     def validation(
         self, sequence_length: int, tokens: int | None = None, *, batch_size: int = 16

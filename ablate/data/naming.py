@@ -42,6 +42,7 @@ def batches_of(config: Mapping[str, Any], numbers: Iterable[int]) -> dict[int, d
     """
     typed = TrialConfig.from_mapping(config)
     data = open_data(typed.data, eos_token_id=typed.model.get("eos_token_id"))
+    data = data.with_batching(typed.batching)
     length = typed.train.sequence_length or typed.model["max_sequence_length"]
     named = {}
     for number in numbers:
@@ -67,6 +68,13 @@ def name_batch(
     """The rows of batch `number` (that of step t is t, unless a response changed the order)."""
     batch = data.batch(number, seed=seed, batch_size=batch_size, sequence_length=sequence_length)
     rows, indices = batch.input_ids, batch.indices
+    if data.batching.name != "concat":
+        one = data.batching.name != "packed"  # document a row
+        return [
+            NamedSequence(sequence=i, documents=(i, i) if one else None, repetitive=False,
+                          text=readable(data, row))
+            for i, row in zip(indices.tolist(), rows, strict=True)
+        ]  # fmt: skip
     loops = repetitive(rows)
     starts = [_start(data, int(i), sequence_length) for i in indices]
     before = _documents_before(data, starts)

@@ -41,6 +41,7 @@ def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
     """
     typed = TrialConfig.from_mapping(config)
     data = open_data(typed.data, eos_token_id=typed.model["eos_token_id"], progress=progress)
+    data = data.with_batching(typed.batching)
     length = typed.train.sequence_length or typed.model["max_sequence_length"]
     data.check(typed.model["vocab_size"], length)
     return data
@@ -52,7 +53,13 @@ def check_data_of_all(configs: Iterable[Mapping[str, Any]]) -> None:
     for config in configs:
         model, train = config["model"], config["train"]
         lengths = train["sequence_length"], model["max_sequence_length"]
-        asked = (config["data"], model["vocab_size"], model["eos_token_id"], *lengths)
+        asked = (
+            config["data"],
+            config.get("batching"),
+            model["vocab_size"],
+            model["eos_token_id"],
+            *lengths,
+        )
         if asked not in checked:
             checked.append(asked)
             check_data(config, progress=True)

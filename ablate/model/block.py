@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from ablate.model.attention import Scope, attend
 from ablate.model.cache import KeyValue
+from ablate.model.checkpointing import checkpointer
 from ablate.model.config import ModelConfig
 from ablate.model.linear import Linear, linear, multiply
 from ablate.model.mlp import Gated, build_activation
 from ablate.model.norm import build_norm, spelled_out
 from ablate.model.recording import Recorder, largest_logit
 from ablate.model.rotary import rotate
+from ablate.model.streaming import HeldKeys
 
 __all__ = ["BLOCKS", "Block", "BlockGroup", "LlamaBlock", "SequentialBlock"]
 
@@ -46,6 +48,7 @@ class Block(nn.Module):
         self.layer, self.config = layer, config
         self.recorder: Recorder | None = None
         self.fine_grained: Callable[..., Any] | None = None
+        self.recompute = checkpointer(config)
         self.q_norm, self.k_norm, self.width_proj = None, None, None
         if config.attention_layer_norm:
             affine, per_head = (
@@ -79,7 +82,7 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "b t d"],
         scope: Scope,
-        past: KeyValue | None = None,
+        past: KeyValue | HeldKeys | None = None,
         use_cache: bool = False,
     ) -> tuple[Float[Tensor, "b t d"], KeyValue | None]:
         c = self.config
@@ -97,7 +100,7 @@ class Block(nn.Module):
         x = x + self._drop(y)
 
         y = x if c.norm_after else run(self.ff_norm, x)
-        y = self.ff_out(run(self.act, *self.project_up(y)))
+        y = self.feed_forward(y)
         if c.norm_after:
             y = run(self.ff_norm, y)
         elif c.peri_norm:
@@ -107,7 +110,22 @@ class Block(nn.Module):
             self.recorder.rms(f"model/activation_rms/{self.layer}", x)
         return x, present
 
-    def project_up(self, x: Float[Tensor, "b t d"]) -> tuple[Tensor, ...]:
+    def feed_forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """W_out f(W_in x). With mlp_chunk the inner activations of so many positions exist at a
+        time, and the backward pass computes them again.
+        """
+        chunk = self.config.mlp_chunk
+        rows = x.flatten(0, 1)
+        if not 0 < chunk < len(rows):
+            return self.ff_out(self._run(self.act, *self.project_up(x)))
+        again = self.recompute if torch.is_grad_enabled() else _call
+        parts = [again(self._feed_chunk, part) for part in rows.split(chunk)]
+        return torch.cat(parts).view_as(x)
+
+    def _feed_chunk(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        return self.ff_out(self.act(*self.project_up(x)))
+
+    def project_up(self, x: Float[Tensor, "... d"]) -> tuple[Tensor, ...]:
         """The input of the activation; of a gated one, in two halves.
 
         Eagerly, a product for each half is faster from LARGE on: the gradients of two views of one
@@ -128,7 +146,7 @@ class Block(nn.Module):
         k: Float[Tensor, "b t gc"],
         v: Float[Tensor, "b t gc"],
         scope: Scope,
-        past: KeyValue | None,
+        past: KeyValue | HeldKeys | None,
         use_cache: bool,
     ) -> tuple[Float[Tensor, "b t d"], KeyValue | None]:
         """QK-norm, heads, cache, rotation, kernel, output projection."""
@@ -141,6 +159,8 @@ class Block(nn.Module):
         if self.q_norm is not None and self.k_norm is not None and per_head:
             q, k = self.q_norm(q).to(dtype), self.k_norm(k).to(dtype)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        if isinstance(past, HeldKeys):  # a bounded cache, which knows where each key stood
+            return self.attn_out(past.attend(q, k, v).transpose(1, 2).flatten(2)), None
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         present = (k, v) if use_cache else None

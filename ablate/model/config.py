@@ -118,6 +118,10 @@ class ModelConfig:
     relative_num_buckets: int = 32
     """Buckets of the T5 relative bias (arXiv 1910.10683)."""
     relative_max_distance: int = 128
+    mlp_chunk: int = 0
+    """Positions whose inner MLP activations exist at one time (less memory, computed again in the
+    backward pass, the same function); 0: all.
+    """
     attention_backend: str = "auto"
     """auto, sdpa, math (plain matmul-softmax) or flash."""
 

@@ -44,6 +44,8 @@ def _check_sizes(c: ModelConfig) -> None:
     ):
         value = getattr(c, name)
         require(value > 0, f"model.{name}", value, "must be at least 1")
+    v = c.mlp_chunk
+    require(v >= 0, "model.mlp_chunk", v, "must not be negative", "0: all positions at once")
     remedy = f"Choose a multiple of n_heads={c.n_heads}"
     require(
         c.d_model % c.n_heads == 0,

@@ -124,6 +124,8 @@ class NoisyNorm(Norm):
             None if p is None else p.repeat_interleave(self.repeats)
             for p in (self.weight, self.bias)
         )
+        if y.dtype == torch.float16:  # of an unprotected norm, which is float16 throughout
+            weight, bias = (None if p is None else p.half() for p in (weight, bias))
         y = y if weight is None else weight * y
         return y if bias is None else y + bias
 

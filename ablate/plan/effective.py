@@ -65,10 +65,19 @@ def effective(config: Mapping[str, Any]) -> dict[str, Any]:
             result["model"]["foundation_layers"] = None
     else:
         result["model"]["layer_widths"] = None
+    if config["schedule"]["foundation_layers"] == model.n_layers and not _has_more(model):
+        result["schedule"]["foundation_layers"] = None
     result["model"].update(width_taper=None, width_segments=None, width_match=None)
     if result["schedule"]["warmup"] is not None and not is_import_path(config["schedule"]["name"]):
         result["schedule"]["warmup"] = _warmup(config, length)
     return result
+
+
+def _has_more(c: ModelConfig) -> bool:
+    """Whether any parameter lies above the blocks: a head, a final norm's, a projection."""
+    if is_import_path(c.layer_norm_type) or not c.weight_tying:
+        return True
+    return c.layer_norm_with_affine or not is_uniform(c)
 
 
 def _warmup(config: Mapping[str, Any], length: int) -> Any:
@@ -216,6 +225,17 @@ def _unread_of_spikes(name: str) -> Iterator[tuple[str, str]]:
             yield f"spikes.{field}", f"only {' and '.join(readers)} read it, not {name}"
 
 
+def _unread_of_cache(cache: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    name = cache["name"]
+    reads = {"none": (), "full": ("tokens", "chunk"), "window": ("budget", "tokens", "chunk")}
+    own = ("budget", "recent", "sinks", "tokens", "chunk")
+    reads |= {"lru": reads["window"], "dynamic_as_published": reads["window"]}
+    reads |= {"heavy_hitter": own, "dynamic": (*own, "mixture")}
+    for field in (*own, "mixture"):
+        if field not in reads[name]:
+            yield f"cache.{field}", f"cache.name={name} does not read it"
+
+
 def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _unread_of_spikes(config["spikes"]["name"])
     clip, optim, schedule = config["clip"], config["optim"], config["schedule"]
@@ -254,6 +274,11 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"schedule.{name}", "the learning rate is constant"
         elif amount("schedule.warmup", schedule["warmup"])[1] == 0:
             yield "schedule.warmup_min_lr", "schedule.warmup is 0"
+    yield from _unread_of_cache(config.get("cache", {"name": "none"}))
+    batching = config.get("batching", {"name": "concat"})["name"]  # of an older trial
+    if batching != "dynamic":
+        for name in ("cap", "bucket"):
+            yield f"batching.{name}", f"only batching.name=dynamic reads it, not {batching}"
     if not config["precision"]["name"].startswith("fp16"):
         yield "precision.initial_scale", "only fp16 and fp16_protected scale gradients"
     data = config["data"]

@@ -21,6 +21,7 @@ from ablate.plan.arms import (
 )
 from ablate.plan.budget import overruled, sets_budget, whole_budget
 from ablate.plan.canonical import difference
+from ablate.plan.claim import freeze_claims, read_claims
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
 from ablate.plan.learning import cost_of, learning_of
@@ -223,12 +224,13 @@ def _finish(
     own = {trial.fingerprint for trial in trials if trial.arm == arms[0].name}
     noise = known_noise(sweep.noise, runs_dir, sweep.decide.metric, {arms[0].fingerprint, *own})
     crossed = len(sweep.factors) if sweep.design in CROSSED else None
+    base = [*adopted.overrides, *asked["overrides"]]
     return Plan(
         study=study,
         question=sweep.question.strip(),
         design=sweep.design,
         baseline=arms[0].name,
-        base=[*adopted.overrides, *asked["overrides"]],
+        base=base,
         asked=asked,
         factors={
             factor: list(dict.fromkeys(arm.levels[factor] for arm in arms))
@@ -237,7 +239,7 @@ def _finish(
         decide=decide,
         design_info=_info(sweep, adopted) or None,
         match=sweep.match,
-        claim=sweep.claim,
+        claim=freeze_claims(read_claims(sweep.claim), sweep.decide, arms, base),
         runs_dir=runs_dir,
         steps=steps,
         seeds=seeds,

@@ -93,7 +93,8 @@ class Plan:
     design_info: dict[str, Any] | None
     """What else there is to know of the design: aliases, orders, lineage."""
     match: str
-    claim: dict[str, Any] | None
+    claim: list[dict[str, Any]] | None
+    """What this study tests of what others said, frozen."""
     runs_dir: str
     steps: int
     seeds: int
@@ -173,6 +174,7 @@ class Plan:
             "base": self.base,
             "factors": self.factors,
             "match": self.match,
+            "claim": self.claim,
             "budget": {"steps": self.steps, "tokens": self.tokens},
             "lr": self.rates,
             "decide": self.decide,

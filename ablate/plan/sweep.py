@@ -12,6 +12,7 @@ from ablate.config.imports import load_object, require_known
 from ablate.config.typed import build, check_types, closest, require
 from ablate.design import DESIGNS, Design
 from ablate.errors import ConfigError, PlanError
+from ablate.plan.claim import read_claims
 from ablate.plan.spending import alphas_at_looks
 
 __all__ = ["DecideConfig", "SweepConfig", "design_function"]
@@ -140,8 +141,8 @@ class SweepConfig:
     """Residual standard deviation of a trial where it is known from elsewhere; null: measured."""
     throughput: float | None = None
     """Tokens per second of the baseline, for the hours of the plan; null: measured."""
-    claim: dict[str, Any] | None = None
-    """A statement from elsewhere that this sweep tests; carried into the manifest."""
+    claim: dict[str, Any] | list[dict[str, Any]] | None = None
+    """A statement from elsewhere that this sweep tests, or several; see `ClaimConfig`."""
     exclude: list[dict[str, Any]] = field(default_factory=list)
     """Combinations that are left out: each a mapping of factors to a label or a list of labels."""
     decide: DecideConfig = field(default_factory=DecideConfig)
@@ -153,6 +154,7 @@ class SweepConfig:
         self._check_design()
         self._check_seeds()
         self._check_rates()
+        read_claims(self.claim)
         looks, seeds = self.decide.looks, len(self.seed_list)
         require(
             not looks or seeds in looks,

@@ -25,6 +25,13 @@ class TensorBatch:
     """Real labels of the whole batch, counted before anything went to the device."""
     doc_lens: Int[Tensor, "b d"] | None = None
     max_doc_lens: list[int] | None = None
+    padding: int = 0
+    """Positions that hold no token of the data."""
+
+    @property
+    def tokens(self) -> int:
+        """Those of the data, padding left out."""
+        return self.input_ids.numel() - self.padding
 
     @property
     def model_inputs(self) -> dict[str, Any]:
@@ -82,4 +89,5 @@ def to_tensors(
         count=whole(int(np.count_nonzero(batch.labels != IGNORED))),
         doc_lens=None if batch.doc_lens is None else send(batch.doc_lens),
         max_doc_lens=batch.max_doc_lens,
+        padding=batch.padding,
     )

@@ -79,7 +79,11 @@ def train(
         elif overflow:
             watch.event(step, "overflow", scale=precision.scale)
         run.discard_gradients()
-        row["tokens_per_second"] = run.tokens_per_step / (time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        row["tokens_per_second"] = run.tokens_per_step / seconds
+        if run.config.batching.name != "concat":
+            row["batching/padding"] = batch.padding / batch.input_ids.numel()
+            row["batching/real_tokens_per_second"] = batch.tokens / seconds
         if run.config.loss.z_loss:
             row["train/z_loss"] = z_loss
 

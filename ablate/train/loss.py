@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ablate.data import IGNORED
-from ablate.model.linear import Unembedding
+from ablate.model.linear import Unembedding, compute_dtype, multiply
 
 __all__ = ["chunked_loss", "language_loss"]
 
@@ -111,8 +111,12 @@ class _Chunked(torch.autograd.Function):
         # Summed in as many bits as the optimiser's, where the weights have fewer.
         sums = [torch.zeros_like(p, dtype=torch.float32) for p in trained]
         by_rows, losses = torch.empty_like(rows), torch.zeros(2, device=rows.device)
+        by_hand = len(trained) == len(given) and compute_dtype(rows) == torch.float32
         for start in range(0, len(rows), chunk):
             part = slice(start, start + chunk)
+            if by_hand and weight.dtype == torch.float32:
+                losses += _in_place(head, rows[part], targets[part], z_loss, by_rows[part], sums)
+                continue
             with torch.enable_grad():
                 x = rows[part].detach().requires_grad_()
                 found = language_loss(head.logits(x), targets[part], z_loss, protected)
@@ -133,3 +137,41 @@ class _Chunked(torch.autograd.Function):
         torch._foreach_mul_([by_rows, *rest], gradients[0])
         found = [rest.pop(0) if needed else None for needed in ctx.needs_input_grad[1:3]]
         return (by_rows, *found, None, None, None, None, None)
+
+
+def _in_place(
+    head: Unembedding,
+    x: Float[Tensor, "n d"],
+    targets: Int[Tensor, " n"],
+    z_loss: float,
+    by_x: Float[Tensor, "n d"],
+    sums: list[Tensor],
+) -> Float[Tensor, " 2"]:
+    """`language_loss` of a chunk; its gradients go to `by_x` and are added to `sums`.
+
+    One table of n x v numbers is all that there ever is: the logits become their exponentials, and
+    these the gradient by the logits, c p - [target], with c = 1 + 2 z_loss log Z. Autograd would
+    hold four such tables, and the gradient by the weights twice.
+    """
+    weight, scale = head.weight.detach(), head.scale
+    bias = None if head.bias is None else head.bias.detach()
+    table = multiply(x, weight, bias)
+    if scale != 1:
+        table *= scale
+    real = (targets != IGNORED).to(table.dtype)
+    at = targets.clamp_min(0)[:, None]
+    top = table.amax(-1, keepdim=True)
+    chosen = table.gather(1, at) - top
+    total = table.sub_(top).exp_().sum(-1, keepdim=True)
+    log_z = (total.log() + top).squeeze(1)
+    nats = real * (total.log() - chosen).squeeze(1)
+    z = real * z_loss * log_z.square()
+    table *= (real * (1 + 2 * z_loss * log_z))[:, None] / total
+    table.scatter_add_(1, at, -real[:, None])
+    if scale != 1:
+        table *= scale
+    torch.mm(table, weight, out=by_x)
+    sums[0].addmm_(table.T, x)
+    if bias is not None:
+        sums[1] += table.sum(0)
+    return torch.stack((nats.sum(), z.sum()))

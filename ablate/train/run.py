@@ -212,6 +212,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     ranks = 1 if parallel is None else parallel.world_size
     check_memory(config, sequence_length=length, device=device, ranks=ranks)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
+    data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
 
     precision, parallel = Precision(config.precision, device), parallel or Alone()

@@ -18,6 +18,7 @@ from ablate.rundir import Attempt
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
+from ablate.train.long_context import measure_cache, stream_tokens
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
 from ablate.train.record import Record, Silence
@@ -106,6 +107,10 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     }
     if run.parallel.world_size > 1:
         facts["processes"] = run.parallel.world_size
+    if run.config.batching.name != "concat":
+        layout = run.data.layout(run.sequence_length)
+        facts["truncated_documents"] = layout.truncated_documents
+        facts["truncated_tokens"] = layout.truncated_tokens
     if found is None:
         record.event(0, "start", **facts)
         run.response.begin(run)
@@ -152,15 +157,34 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "device": device_name(run.device),
         "torch": torch.__version__,
     }
-    summary |= damage(rows, attempt)
+    summary |= filling(rows, run, seconds) | damage(rows, attempt)
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
+    if run.config.cache.name != "none":
+        ids = stream_tokens(run.data.held_out, run.config.cache).to(run.device)
+        summary |= measure_cache(run.model, ids, run.config.cache)
     if run.parallel.world_size > 1:
         summary["processes"] = run.parallel.world_size
     if peaks:
         summary["model/attention_logit_max"] = max(peaks)
     return summary
+
+
+def filling(rows: list[dict[str, Any]], run: Run, seconds: float) -> dict[str, Any]:
+    """How full the batches were, and how fast the tokens of the data passed."""
+    key, per_step = "batching/real_tokens_per_second", run.tokens_per_step
+    if run.config.batching.name == "concat":
+        return {}  # full, and tokens_per_second says it
+    real = sum(r[key] * per_step / r["tokens_per_second"] for r in rows)
+    layout = run.data.layout(run.sequence_length)
+    return {
+        "batching/padding": sum(r["batching/padding"] for r in rows) / len(rows),
+        key: real / seconds,
+        "batching/real_tokens": round(real),
+        "batching/truncated": layout.truncated,
+        "batching/truncated_documents": layout.truncated_documents,
+    }
 
 
 def damage(rows: list[dict[str, Any]], attempt: Attempt) -> dict[str, Any]:

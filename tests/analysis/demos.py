@@ -115,4 +115,28 @@ def sizes(path: Path) -> StudyDir:
     return with_levels(study, levels, factors, parameters=parameters)
 
 
-DEMOS = {"factorial": factorial, "bracket": bracket, "ladder": ladder, "sizes": sizes}
+def claimed(path: Path) -> StudyDir:
+    stated = {
+        "source": "an article", "statement": "2 % fewer bits", "metric": "val/bpb", "of": "rope",
+        "against": "base", "relative": -0.02, "absolute": None, "direction": "lower",
+        "rates": "best", "margin": 0.004, "untestable": None, "nearest": None,
+    }  # fmt: skip
+    unworthy = {
+        **stated, "statement": "learns three times as fast", "metric": "seconds", "relative": None,
+        "absolute": 5.0, "direction": "no_worse", "margin": None,
+        "untestable": "no speed of learning is defined", "nearest": "trains as fast",
+    }  # fmt: skip
+    return studies.write_study(
+        path,
+        studies.values({"base": 0.0, "rope": -0.04}, range(4)),
+        manifest_extra={"claim": [stated, unworthy]},
+    )
+
+
+DEMOS = {
+    "factorial": factorial,
+    "bracket": bracket,
+    "ladder": ladder,
+    "sizes": sizes,
+    "claimed": claimed,
+}

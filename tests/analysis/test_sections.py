@@ -21,6 +21,7 @@ from ablate.analysis.registry import SECTIONS, sections
 
 GOLDEN = Path(__file__).parent / "golden"
 FROM = {
+    "claims": "claimed",
     "factor_effects": "factorial",
     "attribution": "ladder",
     "equivalents": "ladder",

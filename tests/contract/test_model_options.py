@@ -33,7 +33,7 @@ SECTIONS = {
 PRESETS = {"model", "size", "data"}
 """Groups that set the model's shape or vocabulary as a whole."""
 GROUPS = sorted(g for g, sections in SECTIONS.items() if sections == {"model"} and g not in PRESETS)
-IMPLEMENTATIONS = {"attention", "block"}
+IMPLEMENTATIONS = {"attention", "block", "feed_forward"}
 """Groups whose options compute one function by different roads."""
 TOKENS = 96
 

@@ -19,7 +19,7 @@ from ablate.rundir import TrialDir
 from ablate.train import run_trial
 
 COMPOSER = Composer()
-TRAINING = {"loss", "optim", "schedule", "precision", "clip"}
+TRAINING = {"batching", "loss", "optim", "schedule", "precision", "clip"}
 GROUPS = [
     g
     for g in COMPOSER.groups()
@@ -39,9 +39,10 @@ TINY = [
 ]  # fmt: skip
 BITING = {
     "clip": ["clip.max_norm=0.2", "clip.max_ratio=1.01", "clip.max_value=1e-3"],
+    "unembedding=chunked": ["loss.chunk=16"],
     "schedule=wsds": [f"schedule.periods=[{STEPS // 2},{STEPS}]"],
 }
-"""Limits low enough, and more than one period, so that the options show on so small a run."""
+"""Limits low enough, chunks small enough, and more than one period, so that the options show."""
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +67,11 @@ def trained(folder: Path, group: str, option: str) -> list[dict[str, Any]]:
     trial = TrialDir(folder / f"{group}-{option}")
     trial.create(config, STEPS)
     assert run_trial(trial.acquire(), config).status == "done"
-    return [{k: v for k, v in row.items() if k != "tokens_per_second"} for row in trial.stitched()]
+    return [{k: v for k, v in row.items() if "per_second" not in k} for row in trial.stitched()]
 
 
 def test_the_groups_are_found() -> None:
-    assert set(GROUPS) == TRAINING
+    assert set(GROUPS) == TRAINING | {"unembedding"}
 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=map("=".join, OPTIONS))

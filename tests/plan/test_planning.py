@@ -214,7 +214,8 @@ def test_planning_twice_is_the_same_and_writes_nothing(plan, tmp_path) -> None:
 
 
 def test_the_manifest_holds_the_frozen_question(plan) -> None:
-    claim = {"says": "RMSNorm is as good", "source": "arXiv 1910.07467"}
+    claim = {"statement": "RMSNorm is as good", "source": "arXiv 1910.07467", "of": "+norm-rms",
+             "direction": "no_worse", "absolute": 0.01}  # fmt: skip
     made = plan(
         design="ladder", factors=STEPS, seeds=2, claim=claim, decide={"smallest_effect": 0.01}
     )
@@ -226,7 +227,9 @@ def test_the_manifest_holds_the_frozen_question(plan) -> None:
     assert set(expected.split()) <= manifest.keys()
     assert manifest["decide"]["smallest_effect"] == 0.01
     assert manifest["decide_hash"] == decide_hash(manifest["decide"])
-    assert manifest["claim"] == claim
+    (frozen,) = manifest["claim"]
+    assert {k: frozen[k] for k in claim} == claim
+    assert frozen["metric"] == "val/bpb"
     assert manifest["budget"] == {"steps": made.steps, "tokens": made.steps * 8 * 128}
     assert [a["reference"] for a in manifest["arms"]] == [
         None,

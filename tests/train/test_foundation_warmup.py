@@ -108,3 +108,13 @@ def test_lengths_of_one_meaning_are_one_arm(one, other) -> None:
     assert effective_fingerprint(arms[0]) != effective_fingerprint(
         resolve({"train": train, "schedule": {"warmup": 30}})
     )
+
+
+def test_a_foundation_of_everything_is_no_scope() -> None:
+    def arm(layers: int | None, **model: object) -> str:
+        schedule = {"foundation_layers": layers}
+        return effective_fingerprint(resolve({"model": model, "schedule": schedule}))
+
+    bare = {"layer_norm_with_affine": False, "weight_tying": True}
+    assert arm(12, **bare) == arm(None, **bare) != arm(11, **bare)
+    assert arm(12) != arm(None), "the final norm lies above it"

@@ -13,6 +13,7 @@ from ablate.config.schema import PrecisionConfig, TrialConfig
 from ablate.errors import ConfigError
 from ablate.model import ModelConfig, OLMo
 from ablate.model.attention import Scope, attend
+from ablate.model.noisy import NoisyNorm
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
 from ablate.train.loss import chunked_loss, language_loss
@@ -115,6 +116,19 @@ def test_a_foundation_is_protected_and_what_lies_above_is_not(layers: int) -> No
         assert dtype == (torch.float32 if inside else torch.float16), name
     assert len(seen) == 5
     assert not numbers.protects_loss
+
+
+@pytest.mark.parametrize("name", ["fp16", "fp16_protected"])
+@pytest.mark.parametrize("norm", ["norm=noisy", "norm=segmented"])
+def test_norms_with_noise_or_segments_are_protected_or_not_like_others(name, norm) -> None:
+    model, numbers = prepared(name, "gpt2", None, norm)
+    seen = []
+    for module in model.modules():
+        if isinstance(module, NoisyNorm):
+            module.register_forward_hook(lambda m, i, y: seen.append(y.dtype))
+    for mode in (True, False):
+        logits(model.train(mode), numbers)
+    assert seen == [torch.float32 if name == "fp16_protected" else torch.float16] * 10
 
 
 def test_names_and_weights_are_those_of_float32() -> None:

@@ -6,6 +6,8 @@ layer up).
 """
 
 from ablate.config.schema.amount import amount
+from ablate.config.schema.batching import BatchingConfig
+from ablate.config.schema.cache import CacheConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
@@ -16,6 +18,8 @@ from ablate.config.schema.training import LossConfig, PrecisionConfig, TrainConf
 from ablate.config.schema.trial import TrialConfig
 
 __all__ = [
+    "BatchingConfig",
+    "CacheConfig",
     "ClipConfig",
     "ClusterConfig",
     "DataConfig",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablate.config.schema.batching import BatchingConfig
+from ablate.config.schema.cache import CacheConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
@@ -33,6 +35,7 @@ class TrialConfig:
     """Start a finished trial afresh; its old attempts are kept aside."""
     model: dict[str, Any] = field(default_factory=dict)
     data: DataConfig = field(default_factory=DataConfig)
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -41,6 +44,7 @@ class TrialConfig:
     loss: LossConfig = field(default_factory=LossConfig)
     spikes: SpikesConfig = field(default_factory=SpikesConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
@@ -53,6 +57,8 @@ class TrialConfig:
             reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -)"
             require(ok, "study", self.study, reason)
         self._check_foundations()
+        self._check_batching()
+        self._check_cache()
         if self.train.compile and self.model.get("norm_noise"):
             reason = "draws noise from generators of its own, which train.compile=true cannot trace"
             raise ConfigError(
@@ -73,6 +79,21 @@ class TrialConfig:
             reason = f"exceeds model.n_layers={layers}"
             require(few, f"{name}.foundation_layers", blocks, reason, "Null is all of them")
 
+    def _check_batching(self) -> None:
+        """What would be wrong, or without effect, with rows of whole documents."""
+        name = self.batching.name
+        if name == "concat":
+            return
+        if self.data.document_masking:
+            reason = f"batching={name} keeps attention inside documents anyway"
+            raise ConfigError("data.document_masking", True, reason, "Set it to false")
+        if self.train.filter_repetitions:
+            reason = f"takes the padding of batching={name} for a repetition"
+            raise ConfigError("train.filter_repetitions", True, reason, "Set it to false")
+        if name == "dynamic" and self.parallel.name != "none":
+            reason = "has as many rows as fit the budget, which cannot be divided among processes"
+            raise ConfigError("batching.name", name, reason, "Use padded or packed")
+
     def _check_half(self) -> None:
         """What protects itself, or does not, whatever the precision says."""
         model, remedy = self.model, "Use precision=fp16_protected, or attention=auto"
@@ -88,6 +109,25 @@ class TrialConfig:
             reason = "computes in float16 what precision=fp16_protected keeps in float32"
             other = "Use norm=layer, or precision=fp16"
             raise ConfigError("model.layer_norm_type", "low_precision", reason, other)
+
+    def _check_cache(self) -> None:
+        """What could only be refused after the training."""
+        name, model = self.cache.name, self.model
+        if name == "none":
+            return
+        if self.parallel.name != "none":
+            reason = "is measured in one process"
+            raise ConfigError("cache.name", name, reason, "Set parallel=none, or cache.name=none")
+        scheme = model.get("position") or ("alibi" if model.get("alibi") else "")
+        if scheme in ("alibi", "relative") or ":" in scheme:
+            reason = f"has gaps, and position={scheme} goes by index, which evictions shift"
+            remedy = "Use position=rope, sinusoidal, learned or none"
+            raise ConfigError("cache.name", name, reason, remedy)
+        longest = model.get("max_sequence_length") or 1024
+        learned = scheme.startswith(("learned", "hybrid")) or not (scheme or model.get("rope"))
+        if learned and self.cache.tokens > longest:
+            reason = f"exceeds model.max_sequence_length={longest}, and positions are learned"
+            raise ConfigError("cache.tokens", self.cache.tokens, reason, "Use position=rope")
 
     def _check_processes(self) -> None:
         """SLURM starts one process a GPU, and one a node where no GPU is asked for."""
