@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ablate.cli.multirun_choices import Choices
 
-__all__ = ["Asked", "command", "launch", "show_dry_run", "with_cluster"]
+__all__ = ["Asked", "command", "launch", "show_dry_run", "undisturbed", "with_cluster"]
 
 LOG_LINES = 15
 """So much of a failed trial's log is shown."""
@@ -65,7 +65,7 @@ def launch(where: str, task: Any, job_overrides: Sequence[Sequence[str]]) -> lis
             "own."
         )
     try:
-        with _undisturbed(where):
+        with undisturbed(where):
             asked = [_ask(list(overrides), task, where) for overrides in job_overrides]
             if not any(a.trial for a in asked):
                 return [_returned(a) for a in asked]
@@ -252,7 +252,7 @@ def _end_of_log(trial: TrialDir, state: State) -> list[str]:
 
 
 @contextlib.contextmanager
-def _undisturbed(where: str) -> Iterator[None]:
+def undisturbed(where: str) -> Iterator[None]:
     """While jobs are handed to SLURM, neither Ctrl-C nor a lost connection stops us half-way.
 
     They are blocked, which the commands that we call inherit, and noted, for a thread of a library

@@ -10,23 +10,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.multirun_launchers import Asked, command
+from ablate.cli.multirun_patience import Patience, Resubmission
 from ablate.config.schema import ClusterConfig
 from ablate.launch.retrying import RETRIED, reopen
 from ablate.launch.slurm.holds import Holds
-from ablate.launch.slurm.states import IN_QUEUE, UNFINISHED
+from ablate.launch.slurm.states import IN_QUEUE
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
 if TYPE_CHECKING:
+    from ablate.launch.observe import Scheduler
     from ablate.launch.trial_view import TrialView
 
 __all__ = ["show_request", "submit", "wait"]
 
 LOOK_SECONDS = 1.0
 """The files are looked at so often; SLURM itself is asked seldom, by `Scheduler`."""
-PATIENCE_SECONDS = 60.0
-"""A job that SLURM calls over may still be requeued; after so long it is not."""
-UNKNOWN_SECONDS = 180.0
-"""A job that a working SLURM does not know (no accounting) is over after so long."""
 QUIET_SECONDS = 60.0
 """Without a terminal the counts are printed at most so often."""
 
@@ -60,7 +58,9 @@ def _asked_for(missing: Sequence[Asked]) -> tuple[list[TrialDir], dict[str, Clus
 
 
 def wait(study: StudyDir, asked: Sequence[Asked]) -> None:
-    """Until every trial has ended, or nobody runs it any more (`Asked.left` says why)."""
+    """Until every trial has ended, or nobody runs it any more (`Asked.left` says why). What SLURM
+    has forgotten is submitted again.
+    """
     from ablate.launch.observe import scheduler_of, study_view
 
     by_id: dict[str, list[Asked]] = {}
@@ -68,6 +68,7 @@ def wait(study: StudyDir, asked: Sequence[Asked]) -> None:
         if a.trial is not None:
             by_id.setdefault(a.trial.id, []).append(a)
     scheduler, board, patience, holds = scheduler_of(study), Board(study), Patience(), Holds()
+    again = Resubmission(study, _asked_for(asked)[1])
     try:
         while True:
             views = [v for v in study_view(study, scheduler) if v.id in by_id]
@@ -75,49 +76,33 @@ def wait(study: StudyDir, asked: Sequence[Asked]) -> None:
                 jobs = {v.job_id for v in views if v.job_id and v.status not in ENDED}
                 holds.release(scheduler.jobs(jobs).values())
             board.show(views)
+            open_ = [v for v in views if v.status not in ENDED]
+            feeder = _feeder(study, scheduler) if open_ else None
             answers = scheduler is not None and scheduler.answered()
-            waiting = False
-            for view in views:
-                if view.status in ENDED:
-                    continue
-                reason = patience.over(view, answers)
-                for a in by_id[view.id]:
+            left = {v.id: patience.over(v, answers, feeder) for v in open_}
+            given_up = [v for v in open_ if left[v.id]]
+            if said := again.submit(views, given_up, feeder):
+                board.clear()
+                print(said, file=sys.stderr, flush=True)
+                patience.forget()
+                continue
+            for id, reason in left.items():
+                for a in by_id[id]:
                     a.left = reason
-                waiting = waiting or reason is None
-            if not waiting:
+            if len(given_up) == len(open_):
                 break
             time.sleep(LOOK_SECONDS)
     finally:
         board.clear()
 
 
-class Patience:
-    """Tells a trial that is between two of its jobs from one that nobody runs any more."""
+def _feeder(study: StudyDir, scheduler: Scheduler | None) -> str | None:
+    """SLURM's word for the newest job that submits what was held back or lost."""
+    from ablate.launch.assignments import feeders
 
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-
-    def over(self, view: TrialView, answers: bool) -> str | None:
-        """Why to wait no more; None as long as it may still run.
-
-        Args:
-            view: of a trial that has not ended.
-            answers: whether SLURM answers; without its word nothing is given up.
-        """
-        word = view.slurm_state
-        runs = view.status == "running" or word in UNFINISHED
-        if runs or not answers or view.job_id is None:
-            self._since.pop(view.id, None)
-            return None
-        age = time.monotonic() - self._since.setdefault(view.id, time.monotonic())
-        if age < (PATIENCE_SECONDS if word else UNKNOWN_SECONDS):
-            return None
-        said = f"SLURM says {word} of job {view.job_id}" if word else (
-            f"SLURM knows no job {view.job_id}")  # fmt: skip
-        return (
-            f"{said} and does not run it again ({view.reason or 'it says no reason'}). "
-            "The same command submits it again."
-        )
+    found = feeders(study)
+    info = scheduler.jobs(found[-1:]).get(found[-1]) if scheduler and found else None
+    return None if info is None else info.state
 
 
 class Board:

@@ -12,7 +12,7 @@ from typing import Any
 from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.progress import progress_of_trial
-from ablate.errors import AblateError, DivergedError, TrialError
+from ablate.errors import AblateError, ConfigError, DivergedError, TrialError
 from ablate.rundir import State, TrialDir
 
 __all__ = ["failure", "main", "recorded", "run_single"]
@@ -35,17 +35,21 @@ def main(argv: Sequence[str]) -> int:
     """0 done, 1 failed or diverged, 2 a wrong request, 130 interrupted (the same command
     continues).
     """
-    options = _parser().read(argv)
+    from ablate.launch.processes import follow, leading
+    from ablate.launch.ranks import rank_of
+
+    options, rank = _parser().read(argv), rank_of()
     if options.multirun:
+        if rank.world_size > 1:
+            reason = "each of these processes would run the whole multirun"
+            remedy = "Start one process; hydra/launcher=slurm gives each trial those that it needs"
+            raise ConfigError("WORLD_SIZE", rank.world_size, reason, remedy)
         from ablate.cli.multirun import run_multirun
 
         return run_multirun(options.overrides, dry_run=options.dry_run)
     if options.dry_run:
         raise AblateError("--dry-run belongs to a multirun: write -m, or leave it out.")
-    from ablate.launch.processes import follow, leading
-    from ablate.launch.ranks import rank_of
-
-    if rank_of().rank > 0:
+    if rank.rank > 0:
         return follow()
     with leading():
         return _train(options.overrides)

@@ -6,6 +6,7 @@ stop.py     signals -> "stop at the next step"
 outcome.py  exception -> class of the end
 stitch.py   attempts -> metrics.parquet, events.jsonl
 freeze.py   plan -> manifest and configurations on disk
+runner.py   what trains a trial, imported
 pool.py     a warm process that forks one child per trial
 local.py    the queue: what is missing, on so many workers
 singles.py  trials that are run without a sweep

@@ -24,6 +24,7 @@ from typing import Any
 
 from ablate.errors import AblateError, TrialEndedError, TrialHeldError
 from ablate.launch.job import FencedOffError, run_job
+from ablate.launch.runner import load_runner
 from ablate.launch.stop import SIGNALS
 from ablate.rundir import TrialDir
 
@@ -37,7 +38,8 @@ def serve(runner: str) -> None:
     """Answers requests until the input ends and the last child is gone."""
     replies = os.dup(1)
     os.dup2(2, 1)  # what an import prints must not mix with the replies
-    server = Server(replies, _load(runner))
+    importlib.import_module("pyarrow.parquet")
+    server = Server(replies, load_runner(runner))
     server.reply(event="ready", gpus=_count_gpus())
     gc.collect()
     gc.freeze()  # children share these pages
@@ -194,12 +196,6 @@ def _exit_with(action: Callable[[], int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _load(runner: str) -> Callable[..., Any]:
-    module, _, name = runner.partition(":")
-    importlib.import_module("pyarrow.parquet")
-    return getattr(importlib.import_module(module), name)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from ablate.errors import StudyError
 from ablate.launch import admission, budget
 from ablate.launch.outcome import classify, reason_of
 from ablate.launch.processes import FENCED_OFF, team_of
+from ablate.launch.runner import load_runner
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.stitch import stitch
 from ablate.launch.stop import Stop
@@ -136,12 +137,14 @@ def _outcome(
             on_row(row)
 
     try:
+        if stop.asked():  # before it listened
+            raise KeyboardInterrupt
         config = _checked_config(attempt.trial)
         heart.state = heart.state.replace(steps=config["train"]["steps"])
         tracking.start(config)
         if team is not None:
             team.start(attempt, config)
-        result = (run or _run_trial())(attempt, config, should_stop=should_stop, on_row=see)
+        result = (run or load_runner())(attempt, config, should_stop=should_stop, on_row=see)
         stop.finishing = True
         if not attempt.is_current():
             raise FencedOffError
@@ -181,12 +184,6 @@ def _outcome(
 def _ended(status: str, outcome: str, reason: str | None, step: int | None) -> dict[str, Any]:
     end: dict[str, Any] = {"status": status, "outcome": outcome, "reason": reason}
     return end if step is None else {**end, "step": step}
-
-
-def _run_trial() -> Callable[..., Ran]:
-    from ablate.train import run_trial
-
-    return run_trial
 
 
 def _checked_config(trial: TrialDir) -> dict[str, Any]:

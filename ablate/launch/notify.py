@@ -14,7 +14,6 @@ import logging
 import os
 import subprocess
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -123,6 +122,8 @@ def call(hook: str, told: dict[str, str]) -> str:
 
 def _post(address: str, told: dict[str, Any]) -> str:
     lower = {key.lower(): value for key, value in told.items()}
+    import urllib.request  # with ssl and http: as long as all else that a task imports
+
     text = f"ablate: the study {told['STUDY']} is {told['STATE']}."
     body = json.dumps({"text": text, **lower}).encode()
     request = urllib.request.Request(

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ablate.errors import AblateError
+from ablate.launch.runner import RUNNER
 from ablate.rundir import TrialDir
 
-__all__ = ["RUNNER", "Ended", "Pool"]
-
-RUNNER = "ablate.train:run_trial"
+__all__ = ["Ended", "Pool"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["SIGNALS", "Stop"]
+__all__ = ["SIGNALS", "Stop", "heard", "note_signals"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 """From the keyboard, from whoever ends a process politely, and from SLURM before the time limit."""
@@ -21,6 +21,26 @@ ECHO_SECONDS = 1.0
 """A second signal so soon is an echo of the first (sent to a process and to its group), not
 impatience.
 """
+
+
+_early: list[int] = []
+
+
+def note_signals() -> None:
+    """From the start of a process on: a signal that comes before anybody listens is not lost, and
+    does no harm.
+    """
+    for number in SIGNALS:
+        signal.signal(number, lambda received, _: _early.append(received))
+
+
+def heard() -> str | None:
+    """The signal that came while nobody listened."""
+    return _told(_early[0]) if _early else None
+
+
+def _told(number: int) -> str:
+    return f"stopped by {signal.Signals(number).name}"
 
 
 class Stop:
@@ -35,7 +55,7 @@ class Stop:
     """
 
     def __init__(self, parent: int | None = None, patient: bool = False) -> None:
-        self.reason: str | None = None
+        self.reason = heard()
         self.stepping = False
         """Whether training has reached its steps."""
         self.finishing = False
@@ -64,7 +84,7 @@ class Stop:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
+        self.reason = self.reason or _told(number)
         late = self._first is not None and now - self._first > ECHO_SECONDS
         again = late and not self._patient
         self._first = now if self._first is None else self._first

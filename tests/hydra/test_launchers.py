@@ -77,6 +77,20 @@ def test_an_illegal_job_is_refused_before_the_first_one_runs(call: Call, small: 
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize("launcher", ["basic", "local", "slurm"])
+def test_a_multirun_in_several_processes_is_refused(
+    launcher: str, call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torchrun starts them: each would run all of it."""
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    code, _, err = call(*small, "seed=0,1", "parallel=ddp", f"hydra/launcher={launcher}")
+    assert code == 2
+    assert "WORLD_SIZE" in err
+    assert "Start one process" in err
+    assert not Path("runs").exists()
+
+
 def test_a_multirun_keeps_to_its_budget_and_tells_of_its_end(
     call: Call, small: list[str], tmp_path: Path
 ) -> None:

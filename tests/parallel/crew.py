@@ -30,7 +30,8 @@ class Crew(Server):
         self, trial: TrialDir, processes: int, fault: Config | None = None, timeout: float = 100
     ) -> list[int]:
         """Exit codes of the processes of one attempt; -9 where one was killed."""
-        return self.ask(trial=str(trial.path), world=processes, fault=fault, timeout=timeout)
+        request = {"trial": str(trial.path), "world": processes, "fault": fault}
+        return self.ask(patience=timeout + 60, timeout=timeout, **request)
 
 
 def make_trial(folder: Path, config: Config) -> TrialDir:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
 from slurm_box import Box, started, why_not
+from timed_training import between
 from user_code import small_trial
 
 from ablate.rundir import StudyDir
@@ -42,6 +43,25 @@ planned = time.monotonic()
 launch_plan(plan, command="bars", hold=True, say=lambda text: None)
 print(len(plan.trials), planned - began, time.monotonic() - planned)
 """
+START = """\
+import sys
+from timed_training import RUNNER
+from ablate.config.schema import ClusterConfig
+from ablate.launch.freeze import freeze
+from ablate.launch.local import run_missing
+from ablate.launch.pool import Pool
+from ablate.launch.slurm.submit import submit
+from ablate.plan import plan_sweep
+where, slots, *words = sys.argv[1:]
+plan = plan_sweep(words)
+study = freeze(plan, "bars")
+if where == "local":
+    with Pool(RUNNER) as pool:
+        run_missing(study.trials(), pool, workers=int(slots))
+else:
+    cluster = ClusterConfig(**plan.trials[0].config["cluster"])
+    submit(study, study.trials(), cluster, command="bars", runner=RUNNER)
+"""
 TRIALS = 1000
 
 
@@ -52,6 +72,7 @@ class Bars:
         levels = ", ".join(f"optim.weight_decay={i}e-3" for i in range(1, 100))
         self._sweep("thousand", f"decay: [{levels}]", 10)
         self._sweep("one", "position: [position=rope]", 1)
+        self._sweep("many", "position: [position=rope]", 10)
         self.words = [*small_trial(folder, steps=200), "cluster=slurm", "resources=cpu"]
 
     def _sweep(self, name: str, factor: str, seeds: int) -> None:
@@ -80,24 +101,47 @@ class Bars:
             took = min(self._timed("-m", "ablate", *words) for _ in range(3))
             self.show(f"ablate {' '.join(words)}", took, bar)
 
+    def starts(self) -> None:
+        """Of trials in a sweep that runs: here, and packed into one allocation."""
+        for where, slots in (("local", 1), ("slurm", 2)):
+            self._python("-c", START, where, str(slots), "sweep=many", f"study={where}",
+                         *self.words, f"cluster.pack={slots}", "cluster.heal=false",
+                         "cluster.parallel=1", "train.steps=50")  # fmt: skip
+            study = StudyDir(self.folder / "runs" / where)
+            done: Callable[[], bool] = lambda s=study: all(  # noqa: E731
+                t.state().status == "done" for t in s.trials()
+            )
+            self.box.until(done, 200)
+            took = between(study.trials(), slots)
+            self.show(f"from one trial's training to the next's, {where}, {slots} at once",
+                      took, 0.1)  # fmt: skip
+
     def node(self) -> None:
-        """From the first line of the batch script to the result, less what the loop took."""
-        setup = f"cluster.setup=['date +%s.%N >> {self.folder}/begun-$SLURM_JOB_ID']"
+        """From the first line of the batch script to the result, less what the loop took; and to
+        the end of the script.
+        """
+        began, over = (f"date +%s.%N > {self.folder}/{w}-$SLURM_JOB_ID" for w in ("begun", "over"))
+        setup = f"cluster.setup=['{began}','trap \"{over}\" EXIT']"
         self._python("-m", "ablate", "launch", "sweep=one", *self.words, setup,
                      "cluster.parallel=1", "cluster.heal=false")  # fmt: skip
         study = StudyDir(self.folder / "runs" / "one")
         done: Callable[[], bool] = lambda: all(t.state().status == "done" for t in study.trials())  # noqa: E731
         self.box.until(done, 120)
         self.box.until(lambda: not self.box.active(), 60)
-        found = []
+        found, whole = [], []
         for trial in study.trials():
             (result,) = (study.path / "submitit").rglob(f"{trial.state().job_id}_0_result.pkl")
             record = trial.newest_attempt()
             assert record is not None
             raw = record.record()["step_id"].partition(".")[0]
-            began = float((self.folder / f"begun-{raw}").read_text())
-            found.append(result.stat().st_mtime - began - (trial.summary() or {})["seconds"])
+            begun, ended = (
+                float((self.folder / f"{word}-{raw}").read_text()) for word in ("begun", "over")
+            )
+            trained = (trial.summary() or {})["seconds"]
+            found.append(result.stat().st_mtime - begun - trained)
+            whole.append(ended - begun - trained)
         self.show("a node's time for a trial, over its training", min(found), 3.0)
+        self.show("the same to the end of the job's script", min(whole), None)
 
     def _python(self, *words: str) -> str:
         return self.box.run(sys.executable, *words, cwd=self.folder, timeout=300)
@@ -119,6 +163,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="ablate-bars-") as folder:
             bars = Bars(box, Path(folder))
             bars.node()
+            bars.starts()
             bars.launch()
             bars.verbs()
             subprocess.run(["scancel", "-u", "root"], env=box.environment, check=False)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -31,6 +32,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
+import pytest
 from chaos_faults import Faults
 from chaos_verdict import Verdict, judge
 from slurm_box import Box, started, why_not
@@ -39,8 +41,12 @@ from user_code import write_texts
 from ablate.rundir import ENDED, StudyDir
 
 LEASE_SECONDS = 15.0
-LONGEST = 1200.0
-"""Seconds that the end is waited for, after the last fault."""
+LIMITS = {60: 460.0, 1000: 5000.0}
+"""Fewer trials than this: seconds that the whole may take. Then it is judged as it stands."""
+SHARE_OF_FAULTS = 0.68
+"""So much of the limit may be over when the last fault strikes."""
+IDLE = 3 * LEASE_SECONDS + 60
+"""Where SLURM has forgotten everything, the client waits for three leases and submits it again."""
 STEPS, STEPS_OF_FEW = 40, 160
 """Of a trial, and where there are fewer than 60: all faults are to come while they run."""
 SEEDS_OF_ARM = 20
@@ -94,10 +100,15 @@ class Chaos:
         self.known = undisturbed
         self.undisturbed = StudyDir(undisturbed or folder / "undisturbed" / "chaos")
         self.began = time.monotonic()
+        self.limit = next(seconds for most, seconds in LIMITS.items() if trials < most)
         os.environ["ABLATE_LEASE_SECONDS"] = str(LEASE_SECONDS)
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:7.1f} s] {text}", flush=True)
+
+    def left(self, most: float) -> float:
+        """Seconds that something may still take, of the `most` that it is given."""
+        return max(1.0, min(most, self.began + self.limit - time.monotonic()))
 
     def write_folder(self) -> None:
         chosen = ARMS[: self.arms - 1]
@@ -114,7 +125,7 @@ class Chaos:
         if self.known:
             return
         words = ("launch", *OVERRIDES, "runs_dir=undisturbed")
-        done = box.ablate(*words, cwd=self.folder, timeout=3600)
+        done = box.ablate(*words, cwd=self.folder, timeout=self.left(3600))
         assert done.returncode == 0, done.stdout + done.stderr
         self.say(f"{len(self.undisturbed.trials())} trials run undisturbed")
 
@@ -147,7 +158,7 @@ class Chaos:
         for number, how in enumerate((signal.SIGKILL, signal.SIGHUP, None)):
             client = self.client(box)
             clients.append(client)
-            box.until(lambda c=client: c.poll() is not None or self.submitted(), 300, "to submit")
+            box.until(functools.partial(self.submitted, client), self.left(300), "to submit")
             assert self.submitted(), (self.folder / "client.log").read_text()
             if how is None:
                 self.say("client 3 waits")
@@ -158,8 +169,10 @@ class Chaos:
             client.wait(60)
             self.say(f"client {number + 1} killed by {how.name}")
 
-    def submitted(self) -> bool:
-        return any(self.study.path.glob("submissions/*.json"))
+    def submitted(self, client: subprocess.Popen[bytes] | None = None) -> bool:
+        """Whether an array is out, or `client` has ended."""
+        ended = client is not None and client.poll() is not None
+        return ended or any(self.study.path.glob("submissions/*.json"))
 
     def run(self) -> Verdict:
         self.write_folder()
@@ -171,23 +184,25 @@ class Chaos:
         try:
             self.run_undisturbed(box)
             began = time.monotonic()
-            faults = Faults(box, self.study, rng, self.say, LEASE_SECONDS, self.trials)
-            with ThreadPoolExecutor(1) as pool:
-                launching = pool.submit(self.launch_and_kill, box, clients)
-                faults.run()
-                launching.result()
+            latest = self.began + SHARE_OF_FAULTS * self.limit
+            faults = Faults(box, self.study, rng, self.say, LEASE_SECONDS, self.trials, latest)
+            troubles = self.disturb(box, faults, clients)
             self.wait_for_end(box, "the trials that were not cancelled")
             cancelled = [t.id for t in self.study.trials() if t.state().status == "cancelled"]
             self.say(f"{len(cancelled)} trials are cancelled; ablate retry")
             self.retry(box)
             self.wait_for_end(box, "everything", ended=("done",))
             verdict = judge(self.study, self.undisturbed, self.steps, cancelled)
-            code = clients[-1].wait(120)
+            verdict.violations += troubles
+            code = self.exit_code(clients[-1])
             verdict.note("exit code of the client that waited to the end", code)
+            if code is None:
+                verdict.violations.append("the client waits although everything is over")
             verdict.faults = faults.done
             verdict.missed = sorted(set(faults.plan()) - set(faults.done))
-            shares = [f"{share:.0%}" for share in statistics.quantiles(faults.at, n=4)]
-            verdict.note("a quarter, a half, three quarters of the faults came by", shares)
+            if len(faults.at) > 1:
+                shares = [f"{share:.0%}" for share in statistics.quantiles(faults.at, n=4)]
+                verdict.note("a quarter, a half, three quarters of the faults came by", shares)
             verdict.note("seconds of the disturbed run", round(time.monotonic() - began))
             return verdict
         finally:
@@ -201,27 +216,52 @@ class Chaos:
             else:
                 os.environ["SLURM_CONF"] = before
 
+    def disturb(
+        self, box: Box, faults: Faults, clients: list[subprocess.Popen[bytes]]
+    ) -> list[str]:
+        """The faults, and meanwhile the clients; what went wrong with either itself."""
+        troubles = []
+        with ThreadPoolExecutor(1) as pool:
+            launching = pool.submit(self.launch_and_kill, box, clients)
+            for action in (faults.run, launching.result):
+                try:
+                    action()
+                except (Exception, pytest.fail.Exception) as error:
+                    troubles.append(f"{type(error).__name__}: {error}")
+                    self.say(troubles[-1])
+        return troubles
+
+    def exit_code(self, client: subprocess.Popen[bytes]) -> int | None:
+        """None where it does not end."""
+        try:
+            return client.wait(self.left(120))
+        except subprocess.TimeoutExpired:
+            return None
+
     def retry(self, box: Box) -> None:
-        done = box.ablate("retry", "chaos", cwd=self.folder, timeout=300)
+        try:
+            done = box.ablate("retry", "chaos", cwd=self.folder, timeout=self.left(300))
+        except subprocess.TimeoutExpired:
+            self.say("ablate retry does not end")
+            return
         self.say(f"ablate retry: {done.returncode}: {(done.stdout + done.stderr).strip()[-200:]}")
 
     def wait_for_end(self, box: Box, what: str, ended: Sequence[str] = ENDED) -> None:
         """Until all have ended; gives up where nobody runs anything any more."""
-        idle, told, began = None, 0.0, time.monotonic()
-        while time.monotonic() - began < LONGEST:
+        idle, told = None, 0.0
+        while self.left(self.limit) > 30:  # for the verdict, and to take the cluster down
             box.administer()
             statuses = [t.live_state().status for t in self.study.trials()]
             if all(s in ended for s in statuses):
                 return
-            active = box.call("squeue", "-h", "-o", "%i").stdout.split()
-            idle = None if active else (idle or time.monotonic())
-            if idle and time.monotonic() - idle > 60:
+            idle = None if box.in_queue() else (idle or time.monotonic())
+            if idle and time.monotonic() - idle > IDLE:
                 self.say(f"nothing runs any more, and {what} have not all ended")
                 return
             if time.monotonic() - told > 30:
                 told = time.monotonic()
                 counts = {s: statuses.count(s) for s in sorted(set(statuses))}
-                self.say(f"{counts}, {len(active)} jobs in the queue")
+                self.say(f"{counts}{', nothing in the queue' if idle else ''}")
             time.sleep(2.0)
         self.say(f"{what} did not end")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import signal
@@ -24,6 +25,8 @@ PATIENCE = 60.0
 """So long a fault waits for its share of the steps: where all nodes are down, nothing goes on."""
 TRIES = 30
 """So often a fault that finds nobody to hurt is put off: a node is down for as long as 45 s."""
+IDLE = 400.0
+"""Where nothing has run and nothing has been in the queue for so long, nothing ever will."""
 
 
 @dataclass
@@ -34,6 +37,8 @@ class Faults:
     say: Callable[[str], None]
     lease: float
     trials: int
+    deadline: float = math.inf
+    """By `time.monotonic`: no fault strikes later."""
     done: Counter[str] = field(default_factory=Counter)
     later: list[tuple[float, str, Callable[[], None]]] = field(default_factory=list)
     """(when, what, repair): nodes, daemons and processes that come back."""
@@ -42,6 +47,8 @@ class Faults:
     at: list[float] = field(default_factory=list)
     """Share of all steps that was done at each fault."""
     looked: float = 0.0
+    alive: float = field(default_factory=time.monotonic)
+    """When something was last seen running, or in the queue."""
 
     def plan(self) -> list[str]:
         """At least one of each kind; in proportion to the trials."""
@@ -58,10 +65,12 @@ class Faults:
         waiting = [(kind, 0) for kind in self.plan()]
         total = len(waiting)
         self._until(self.study.exists, 300)
-        while waiting:
+        while waiting and not self._hopeless():
             due = LAST * (1 - (len(waiting) - 0.5) / total)
             self._until(lambda due=due: self.progress() >= due, PATIENCE)
             self._until(lambda: self._running() or self._over(), 240)
+            if self._hopeless():
+                break
             kind, tries = waiting.pop(0)
             if self._over():
                 self.say(f"everything ended before {kind} and {len(waiting)} more")
@@ -75,6 +84,10 @@ class Faults:
             elif tries < TRIES:
                 waiting.insert(min(2, len(waiting)), (kind, tries + 1))
             self._pause(self.rng.uniform(0.5, 2.0))
+        if self._hopeless():
+            missed = len(waiting)
+            why = "the time is up" if self._late() else f"nothing has run for {IDLE:.0f} s"
+            self.say(f"{why}, so {missed} faults do not strike")
         while self.later:
             self._pause(1.0)
         self.say("the faults are over, and all is repaired")
@@ -217,6 +230,13 @@ class Faults:
     def _over(self) -> bool:
         return all(t.state().status in ENDED for t in self.study.trials())
 
+    def _late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def _hopeless(self) -> bool:
+        """Whether it is over before its end: nothing runs and nothing waits, or the time is up."""
+        return self._late() or time.monotonic() - self.alive > IDLE
+
     # ---- repairs
 
     def _daemon(self, name: str, seconds: float) -> str | None:
@@ -246,11 +266,13 @@ class Faults:
             if time.monotonic() - self.looked > 10.0:
                 self.looked = time.monotonic()
                 self.box.administer()
+                if (self.study.exists() and self._running()) or self.box.in_queue():
+                    self.alive = time.monotonic()
             time.sleep(0.2)
 
     def _until(self, condition: Callable[[], Any], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while not condition() and time.monotonic() < deadline:
+        while not condition() and time.monotonic() < deadline and not self._hopeless():
             self._pause(0.3 if self.trials < 60 else 1.0)
 
 

@@ -181,6 +181,14 @@ class Box:
         lines = self.run("squeue", "-h", "-r", "-o", "%i %T").splitlines()
         return dict(line.split() for line in lines)
 
+    def in_queue(self) -> bool:
+        """Whether anything waits or runs; a controller that is down counts as a yes."""
+        try:
+            done = self.call("squeue", "-h", "-o", "%i", timeout=30)
+        except subprocess.TimeoutExpired:
+            return True
+        return done.returncode != 0 or bool(done.stdout.strip())
+
     def history(self, job: str) -> list[tuple[str, str]]:
         """(state, exit code) of every incarnation of a job, from sacct."""
         words = ("sacct", "-D", "-n", "-X", "-P", "-j", job, "-o", "State,ExitCode")
@@ -195,13 +203,13 @@ class Box:
         assert done.returncode == 0, done.stderr
 
     def start_node(self, name: str) -> None:
-        subprocess.run([self.path / "start_node.sh", name], check=True)
+        subprocess.run([self.path / "start_node.sh", name], check=True, timeout=60)
 
     def kill_daemon(self, name: str) -> None:
         os.kill(int((self.path / "pids" / f"{name}.pid").read_text()), signal.SIGKILL)
 
     def start_daemon(self, name: str) -> None:
-        subprocess.run([self.path / "start_daemon.sh", name], check=True)
+        subprocess.run([self.path / "start_daemon.sh", name], check=True, timeout=60)
 
     def administer(self) -> None:
         """A node that SLURM has drained for its own confusion waits for its administrator."""

@@ -131,6 +131,28 @@ def test_without_accounting_what_squeue_forgot_is_unknown(commands: Path) -> Non
     assert scheduler.answered()
 
 
+@pytest.mark.parametrize("word", ["RUNNING", "PENDING", "CANCELLED"])
+def test_a_job_that_only_the_accounts_know_of_is_forgotten(word: str, commands: Path) -> None:
+    """They call it active for ever, or cancelled by nobody; one that was cancelled says by whom."""
+    command(commands, "squeue", "exit 0")
+    rows = (f"7_0|{word}|None|n2|0:0|100|200|60", "7_1|CANCELLED by 0|None|n2|0:0|100|200|60")
+    command(commands, "sacct", "; ".join(f"echo '{row}'" for row in rows))
+    known = Scheduler().jobs(["7_0", "7_1"])
+    assert {id: info.state for id, info in known.items()} == {"7_1": "CANCELLED"}
+
+
+def test_jobs_asked_for_between_two_questions_are_part_of_the_next(commands: Path) -> None:
+    command(commands, "squeue", f'echo "$@" >> {commands}/words')
+    command(commands, "sacct", "exit 0")
+    scheduler = Scheduler(interval=0.2)
+    scheduler.jobs(["7_0"])
+    scheduler.jobs(["9"])
+    time.sleep(0.5)
+    scheduler.jobs(["7_0"])
+    first, second = (commands / "words").read_text().splitlines()
+    assert ("-j 7 " in first, "-j 7,9 " in second) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("values", "field"),
     [

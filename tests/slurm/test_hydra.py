@@ -189,3 +189,35 @@ def test_the_stock_submitit_launcher_runs_our_trials_too(
     assert client.returncode == 1, out + err
     assert "this norm is broken" in err
     assert statuses(StudyDir(tmp_path / "runs/s")) == ["done", "failed"]
+
+
+def forget_everything(box: Box) -> None:
+    """The controller dies before it has saved anything."""
+    box.kill_daemon("slurmctld")
+    for path in (box.path / "state").glob("job_state*"):
+        path.unlink()
+    box.start_daemon("slurmctld")
+    box.until(lambda: box.call("squeue", "-h").returncode == 0, 60, "for the controller")
+
+
+@pytest.mark.slow  # three leases until jobs that nobody knows are given up
+def test_what_slurm_forgot_is_submitted_again_by_the_client_that_waits(
+    box: Box, tmp_path: Path
+) -> None:
+    """One trial runs and one is held in the queue; their feeder is forgotten too."""
+    lease = {"ABLATE_LEASE_SECONDS": "6"}
+    words = [*small_trial(tmp_path, steps=2000), "train.checkpoint_every=20", "study=s",
+             "cluster.parallel=1"]  # fmt: skip
+    client = start(box, tmp_path, *words, *SLURM, "position=rope,alibi", **lease)
+    study = StudyDir(tmp_path / "runs" / "s")
+    box.until(lambda: study.path.exists() and submitted(study), 120, "to submit")
+    box.until(lambda: any((t.latest_row() or {}).get("step", 0) > 30 for t in study.trials()), 120)
+    forget_everything(box)
+    out, err = client.communicate(timeout=400)
+    assert client.returncode == 0, out + err
+    assert "SLURM has forgotten" in err
+    assert statuses(study) == ["done", "done"]
+    for trial in study.trials():
+        assert [r["step"] for r in trial.stitched()] == list(range(1, 2001))
+        ends = [own.status for a in trial.attempts() if (own := a.own_state())]
+        assert ends.count("done") == 1

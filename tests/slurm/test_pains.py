@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -57,6 +58,7 @@ def test_pain_01_the_client_is_killed_and_all_that_it_submitted_finishes(
         text=True,
     )  # fmt: skip
     assert client.stdout is not None
+    assert select.select([client.stdout], [], [], 60)[0], "it does not submit"
     assert client.stdout.readline() == "submitted\n"
     client.send_signal(signal.SIGKILL)
     client.wait()

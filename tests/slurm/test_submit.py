@@ -56,10 +56,11 @@ def test_launches_from_several_shells_in_the_same_second_submit_every_trial_once
     for shell in shells:
         assert shell.stdin is not None
         shell.stdin.close()  # now
+        shell.stdin = None  # which communicate() would flush
     for shell in shells:
-        assert shell.stdout is not None
-        said.append(int(shell.stdout.read()))
-        assert shell.wait(60) == 0
+        out, _ = shell.communicate(timeout=120)
+        said.append(int(out))
+        assert shell.returncode == 0
     assert sorted(said) == [0, 0, 0, 1]
     box.until(lambda: all_done(study), 60)
     assert [len(t.attempts()) for t in study.trials()] == [1] * 4

@@ -20,6 +20,9 @@ from ablate.rundir import Attempt, TrialDir
 from ablate.train import checkpoint, loop, run_trial, trial
 from ablate.train.record import Record
 
+LONGEST = 200.0
+"""Seconds of an attempt; one that hangs is killed, which its test was not told to expect."""
+
 
 def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -90,4 +93,9 @@ for line in sys.stdin:
     if where == "timer":
         time.sleep(float(seconds))
         os.kill(child, signal.SIGKILL)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    end = time.monotonic() + LONGEST
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
+    print(os.waitstatus_to_exitcode(ended[1]), flush=True)

@@ -8,6 +8,7 @@ import copy
 import json
 import os
 import random
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -68,14 +69,24 @@ class Server:
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         )
 
-    def ask(self, **request: Any) -> Any:
+    def ask(self, *, patience: float = 300, **request: Any) -> Any:
+        """The answer; the server has `patience` seconds for it, and is ended then."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        if not select.select([self.process.stdout], [], [], patience)[0]:
+            self.process.kill()
+            raise TimeoutError(f"no answer to {request} within {patience:.0f} s")
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the server ended with {self.process.wait(10)}, asked {request}")
+        return json.loads(answer)
 
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(timeout=60)
+        try:
+            self.process.wait(timeout=60)
+        finally:
+            self.process.kill()

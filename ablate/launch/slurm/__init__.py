@@ -5,6 +5,7 @@ submit.py     what is missing and not in the queue
 request.py    trials by what they ask for, and the sum of it; limits.py: how much SLURM takes
 arrays.py     what fits now, and a feeder for the rest; sbatch.py: the directives
 source.py     the code that the jobs run, frozen
+start.py      what srun starts on a node: the pickled function, and little else
 task.py       what one task of an array does on its node; ending.py: why it was told to stop
 epilogue.py   a word for a process that left none; autopsy.py: of what it died
 feed.py       the job that submits what was held back, and what was lost

@@ -51,9 +51,12 @@ def submit_more(
         try:
             made.append(_submit_tasks(study, cluster, tasks, common, again, hold))
         except StudyError as error:
-            if not _is_limit(error) or not (made or _others(study)):
+            if not _is_limit(error):
                 raise
             full = True
+            if not made and not _others(study):
+                made.append(_submit_fewer(study, cluster, tasks, common, again, hold, error))
+                ids = ids[sum(map(len, made[0].tasks)) :]
             waiting += ids
     if feeder_due and (made or waiting):
         feed = Feed(
@@ -133,6 +136,30 @@ def _submit_tasks(
         command=common["command"],
     )
     return study.add_submission(record)
+
+
+def _submit_fewer(
+    study: StudyDir,
+    cluster: ClusterConfig,
+    tasks: list[list[str]],
+    common: dict[str, Any],
+    again: Sequence[str],
+    hold: bool,
+    refused: StudyError,
+) -> Submission:
+    """The first half of an array that SLURM refused for a limit which could not be read; or a
+    quarter, and so on.
+
+    Raises:
+        StudyError: as before, where it takes not even one task.
+    """
+    while tasks := tasks[: len(tasks) // 2]:
+        try:
+            return _submit_tasks(study, cluster, tasks, common, again, hold)
+        except StudyError as error:
+            if not _is_limit(error):
+                raise
+    raise refused
 
 
 def _submit_feeder(

@@ -20,6 +20,7 @@ from ablate.launch.slurm import ending
 from ablate.launch.slurm.autopsy import cause_of_death
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.slurm.ill_nodes import leave_out_ill_nodes, leave_out_of_requeued
+from ablate.launch.slurm.start import load_function
 from ablate.launch.slurm.states import NOT_NOW
 from ablate.launch.slurm.task import Task
 from ablate.rundir import ENDED, StudyDir, incidents
@@ -31,12 +32,9 @@ MEMORY_WORDS = ("exceeded memory limit", "exceeded job memory limit", "oom-kill"
 
 def main(folder: str, code: int) -> int:
     """The exit code of the job."""
-    from submitit.core.utils import DelayedSubmission
-
     job = this_job()
     assert job is not None
-    submitted = Path(folder) / f"{job.job_id}_submitted.pkl"
-    task = DelayedSubmission.load(submitted).function
+    task = load_function(Path(folder), job.job_id)
     if not isinstance(task, Task):
         return code
     study, killed = StudyDir(Path(task.study)), False

@@ -120,9 +120,3 @@ class Feed:
         if attempt is not None and state.status == "preempted":
             reason = "cancelled with scancel"
             attempt.release(state.replace(status="cancelled", outcome="cancelled", reason=reason))
-
-    def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """For a signal: the same again; it is done twice as well as once."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)

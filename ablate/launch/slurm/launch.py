@@ -67,13 +67,23 @@ def launch_plan(
     made = submit(study, trials, common, command=command, hold=hold, clusters=clusters, again=again)
     arrays = [s for s in made if s.kind == "trials"]
     waiting = sum(len(s.held_back) for s in made)
+    left = sum(len(c.trials) for c in request.classes) - waiting - sum(map(_trials, arrays))
     say(
         f"Submitted {sum(len(s.tasks) for s in arrays)} tasks as "
         f"{', '.join(s.job_id for s in arrays) or 'nothing'}"
         + (f"; {waiting} trials wait for the feeder" if waiting else "")
         + f". Follow them: ablate status {study.name}"
     )
+    if left > 0:
+        say(
+            f"{left} trials were not submitted: SLURM takes no more of yours, not even a feeder. "
+            "Launch again when some have ended."
+        )
     return made
+
+
+def _trials(submission: Submission) -> int:
+    return sum(map(len, submission.tasks))
 
 
 def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyDir:

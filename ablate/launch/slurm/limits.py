@@ -50,10 +50,20 @@ def _submit_limits(cluster: ClusterConfig) -> list[tuple[int, str | None]]:
         if account and account[2] == user and cluster.account in (None, account[1]):
             limits += [(int(n), None) for n in re.findall(r"\bMaxSubmitJobs=(\d+)", record)]
     if cluster.qos:
-        words = ["scontrol", "show", "assoc_mgr", f"qos={cluster.qos}", "flags=qos"]
-        for number in re.findall(r"\bMaxSubmitJobsPU=(\d+)", run_slurm(words) or ""):
-            limits.append((int(number), cluster.qos))
+        limits += [(most, cluster.qos) for most in _qos_limits(cluster.qos)]
     return limits
+
+
+def _qos_limits(qos: str) -> list[int]:
+    """MaxSubmitJobsPU. The controller shows it only while the user has jobs in that QOS, so the
+    accounts are asked first, which need not answer.
+    """
+    words = ["-n", "-P", "show", "qos", qos, "format=MaxSubmitPU"]
+    told = run_slurm(["sacctmgr", *words])
+    if told is None:
+        shown = run_slurm(["scontrol", "show", "assoc_mgr", f"qos={qos}", "flags=qos"]) or ""
+        return [int(n) for n in re.findall(r"\bMaxSubmitJobsPU=(\d+)", shown)]
+    return [int(line) for line in told.split() if line.isdigit()]
 
 
 def _queued(qos: str | None) -> int:

@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.schema import ClusterConfig
 from ablate.errors import StudyError
 from ablate.launch.admission import CLUSTER
+
+if TYPE_CHECKING:
+    from submitit import SlurmExecutor
 
 __all__ = ["submit_array"]
 
@@ -42,11 +45,10 @@ def submit_array(
     Raises:
         StudyError: where SLURM refuses, with its words.
     """
-    import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     python = cluster.python or shlex.quote(sys.executable)
-    executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=NEVER, python=python)
+    executor = _executor(folder, python)
     more = {str(k).replace("_", "-"): v for k, v in cluster.sbatch.items() if v is not False}
     if cluster.memory:
         more["mem"] = cluster.memory
@@ -82,6 +84,18 @@ def submit_array(
             words = " ".join(str(error).split())
             raise StudyError(f"SLURM refused the jobs: {words}") from None
     return jobs[0].job_id.partition("_")[0]
+
+
+def _executor(folder: Path, python: str) -> SlurmExecutor:
+    """Submitit's, but for what srun starts."""
+    import submitit
+
+    class Executor(submitit.SlurmExecutor):
+        @property
+        def _submitit_command_str(self) -> str:
+            return f"{python} -u -m ablate.launch.slurm.start {shlex.quote(str(folder))}"
+
+    return Executor(folder=folder, max_num_timeout=NEVER, python=python)
 
 
 def _before(cluster: ClusterConfig, source: Path | None) -> list[str]:

@@ -1,7 +1,8 @@
 """What SLURM says of jobs: one batched question, seldom, and never an exception.
 
-squeue is asked first; what it no longer knows, `sacct -D` is asked once. Neither may answer (no
-accounting, slurmctld or slurmdbd down): then jobs are unknown, which does not mean lost.
+squeue is asked first; of what it no longer knows, `sacct -D` is asked once how it ended. Neither
+may answer (no accounting, slurmctld or slurmdbd down): then jobs are unknown, which does not mean
+lost.
 """
 
 from __future__ import annotations
@@ -59,12 +60,18 @@ class Scheduler:
         self._next = 0.0
         self._known: dict[str, JobInfo] = {}
         self._answered = True
+        self._wanted: set[str] = set()
+        """Jobs that somebody has asked for since the last question."""
 
     def jobs(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         """What is known of these jobs now; one that is missing is unknown, which is not lost."""
-        open_ids = [i for i in job_ids if i not in self._known or self._known[i].active]
-        if open_ids and time.monotonic() >= self._next:
-            self._ask(open_ids)
+        self._wanted.update(job_ids)
+        if time.monotonic() >= self._next:
+            known = self._known
+            open_ids = [i for i in self._wanted if i not in known or known[i].active]
+            self._wanted.clear()
+            if open_ids:
+                self._ask(open_ids)
         return {i: self._known[i] for i in job_ids if i in self._known}
 
     def answered(self) -> bool:
@@ -91,8 +98,10 @@ class Scheduler:
         gone = [id for id in ids if id not in listed]
         if gone:
             asked += 1
-            kept = _sacct(gone)
-            self._known.update({k: v for k, v in (kept or {}).items() if k in set(gone)})
+            # Accounts that call a job active which the controller has not are those of a job that
+            # it has forgotten; nothing will ever close them.
+            kept = {k: v for k, v in (_sacct(gone) or {}).items() if not v.active}
+            self._known.update({k: v for k, v in kept.items() if k in set(gone)})
         self._next = time.monotonic() + asked * self._interval
 
 
@@ -126,7 +135,11 @@ def _squeue(ids: Iterable[str]) -> dict[str, JobInfo] | None:
 
 
 def _sacct(ids: Iterable[str]) -> dict[str, JobInfo] | None:
-    """The newest incarnation of each; the earlier ones are counted as restarts."""
+    """The newest incarnation of each; the earlier ones are counted as restarts.
+
+    Left out is what nobody cancelled (scancel is `CANCELLED by <user>`): a controller that has lost
+    its state closes the accounts of all jobs in this way, and the trials are not to be given up.
+    """
     arrays = ",".join(sorted({base_id(id) for id in ids}))
     words = ["sacct", "-D", "-n", "-X", "-P", "-j", arrays, "-o", ",".join(SACCT)]
     out = run_slurm(words)
@@ -134,7 +147,7 @@ def _sacct(ids: Iterable[str]) -> dict[str, JobInfo] | None:
         return None
     found: dict[str, JobInfo] = {}
     for row in (line.split("|") for line in out.splitlines()):
-        if len(row) == len(SACCT):
+        if len(row) == len(SACCT) and row[1] != "CANCELLED":
             before = found.get(row[0])
             restarts = before.restarts + 1 if before else 0
             limit = str(60 * _int(row[7])) if row[7].isdigit() else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablate.config.schema import ClusterConfig
 from ablate.errors import StudyError
-from ablate.launch.pool import RUNNER
+from ablate.launch.runner import RUNNER
 from ablate.launch.slurm.arrays import submit_more
 from ablate.launch.slurm.holds import Holds
 from ablate.launch.slurm.limits import read_limits

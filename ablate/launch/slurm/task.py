@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ from ablate.launch.admission import CLUSTER
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.local import run_missing
 from ablate.launch.notify import tell_if_over
-from ablate.launch.pool import RUNNER, Pool
+from ablate.launch.pool import Pool
 from ablate.launch.processes import follow, leading
 from ablate.launch.ranks import rank_of
+from ablate.launch.runner import RUNNER, load_runner
 from ablate.launch.slurm import ending
 from ablate.launch.slurm.identity import END, SlurmJob, this_job
 from ablate.launch.slurm.scheduler import base_id, run_slurm
 from ablate.launch.slurm.source import check_source
 from ablate.launch.slurm.states import NOT_NOW
-from ablate.rundir import ENDED, LEASE_SECONDS, StudyDir, TrialDir, incidents
+from ablate.launch.stop import heard
+from ablate.rundir import ENDED, LEASE_SECONDS, State, StudyDir, TrialDir, incidents
 
 __all__ = ["Task", "TrialsFailedError"]
 
@@ -92,27 +94,24 @@ class Task:
         try:
             if cluster.pack == 1 and len(trials) == 1:
                 self._run_one(trials[0], again)
+                stopped = heard()
             else:
-                self._run_packed(study, trials, cluster, again, job)
+                stopped = self._run_packed(study, trials, cluster, again, job)
             if budget.exhausted(study) and any(t.live_state().status not in ENDED for t in trials):
                 raise SystemExit(NOT_NOW)
-            return conclude(study, trials, cluster, job)
+            return conclude(study, trials, cluster, job, stopped)
         finally:
             tell_if_over(study)
 
-    def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """For a signal before the trial listens itself: the same again."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
-
     def _run_one(self, trial: TrialDir, again: Sequence[str]) -> None:
-        run = _load(self.runner)
+        run = load_runner(self.runner)
         deadline = time.monotonic() + HELD_SECONDS
         while True:
             try:
                 run_job(trial, again=again, run=run)
             except TrialHeldError as error:
+                if heard():
+                    return
                 if time.monotonic() > deadline:
                     log.warning("%s", error)
                     raise SystemExit(NOT_NOW) from None
@@ -131,7 +130,7 @@ class Task:
         cluster: ClusterConfig,
         again: Sequence[str],
         job: SlurmJob,
-    ) -> None:
+    ) -> str | None:
         looked, given = -LOOK_SECONDS, {t.id for t in trials}
 
         def more() -> list[TrialDir]:
@@ -148,7 +147,7 @@ class Task:
 
         with Pool(self.runner) as pool:
             gpus = range(pool.gpus())
-            run_missing(
+            return run_missing(
                 trials,
                 pool,
                 workers=cluster.pack,
@@ -161,9 +160,21 @@ class Task:
 
 
 def conclude(
-    study: StudyDir, trials: Sequence[TrialDir], cluster: ClusterConfig, job: SlurmJob
+    study: StudyDir,
+    trials: Sequence[TrialDir],
+    cluster: ClusterConfig,
+    job: SlurmJob,
+    stopped: str | None = None,
 ) -> str:
-    """What the job as a whole has come to; see `Task.__call__`."""
+    """What the job as a whole has come to; see `Task.__call__`.
+
+    Args:
+        study: the trials' own.
+        trials: those that the job was submitted for.
+        cluster: what it was submitted with.
+        job: this one.
+        stopped: the signal that ended it, perhaps before it had a trial to save.
+    """
     ours = [t.id for t in trials]
     if cluster.pack > 1:  # else nobody takes another's, and no task need read a thousand states
         ours = list(dict.fromkeys([*ours, *_taken(study, job)]))
@@ -175,6 +186,8 @@ def conclude(
     if mine:
         return _go_on(study, mine, cluster, job)
     if open_:
+        if stopped and not any(s.status == "running" for s in open_.values()):
+            return _go_on(study, {}, cluster, job, stopped)
         elsewhere = ", ".join(f"{id} ({s.status})" for id, s in list(open_.items())[:3])
         if all(base_id(s.job_id or "") == base_id(job.job_id) for s in open_.values()):
             return f"run by other tasks of the array: {elsewhere}"
@@ -188,15 +201,21 @@ def conclude(
     return f"{len(states)} ended"
 
 
-def _go_on(study: StudyDir, mine: dict[str, Any], cluster: ClusterConfig, job: SlurmJob) -> str:
+def _go_on(
+    study: StudyDir,
+    mine: dict[str, State],
+    cluster: ClusterConfig,
+    job: SlurmJob,
+    signal: str | None = None,
+) -> str:
     """Finds out why the trials were stopped, says so in their states, and has the job requeued."""
     sick = [s for s in mine.values() if s.outcome == "node"]
     if sick and len(sick) == len(mine):
         time.sleep(min(60.0, 5.0 * 2**job.restart))  # a full disk is not empty at once
-    first = next(iter(mine.values()))
+    told = next((s.reason for s in mine.values()), signal)
     end = ending.judge(
         ending.ask(job.raw_id),
-        signal=first.reason or "stopped",
+        signal=told or "stopped",
         restart=job.restart,
         now=time.time(),
         end=job.end,
@@ -251,10 +270,3 @@ def _cancel_waiting(study: StudyDir) -> None:
     arrays = sorted({s.job_id for s in study.submissions()})
     if arrays:
         run_slurm(["scancel", "--state=PENDING", *arrays])
-
-
-def _load(runner: str) -> Callable[..., Any]:
-    import importlib
-
-    module, _, name = runner.partition(":")
-    return getattr(importlib.import_module(module), name)
