@@ -302,9 +302,13 @@ def test_toggle_groups_stand_at_null() -> None:
 def test_options_of_a_group_set_the_same_idea() -> None:
     """A level must not depend on the preset below it: what tells two options apart, both set."""
     unlike = {"model", "data", "position", "optim", "schedule", "track"}
-    for group in {g for g, _ in OPTIONS} - unlike:
-        names = COMPOSER.choices(group)
+    adds = {"noisy", "noisy_before", "noisy_annealed", "segmented"}  # to whichever norm it is
+    sets = [(g, COMPOSER.choices(g)) for g in {g for g, _ in OPTIONS} - unlike - {"norm"}]
+    norms = set(COMPOSER.choices("norm"))
+    for group, names in [*sets, ("norm", sorted(norms - adds)), ("norm", sorted(adds))]:
         common = set.intersection(*(COMPOSER.touched(f"{group}={o}") for o in names))
         for option in names:
             extra = COMPOSER.touched(f"{group}={option}") - common
+            if option == "segmented":  # what it divides must be there
+                extra -= {"model.layer_norm_with_affine"}
             assert group in ("clip", "precision") or not extra, (group, option, extra)
