@@ -173,6 +173,8 @@ def student(
                         seeds=0, diverged=diverged, level=level, fit=model)  # fmt: skip
     c = model.contrasts([(of, against)])
     d, error = float(c.estimate[0]), float(c.error[0])
+    if abs(d) < 1e-12 * max(1.0, float(np.abs(model.effects).max())):
+        d = 0.0  # rounding, not an effect
     if model.df <= 0 or min(seeds) < 2:
         error = float("nan")
     wide, narrow = (

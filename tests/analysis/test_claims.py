@@ -152,6 +152,13 @@ def test_the_interval_covers_the_ratio_as_often_as_it_says() -> None:
     assert abs(held / SIMULATIONS - 0.95) < 0.05
 
 
+def test_rounding_is_no_effect() -> None:
+    frame = trials(0.0).assign(**{"val/loss": 98304.0})
+    frame.loc[frame["arm"] == "new", "val/loss"] *= 1 + 4e-16
+    row = verdict(frame, claim(relative=-0.15, margin=0.03))
+    assert (row["verdict"], row["estimate"]) == ("contradicted", 0.0)
+
+
 def test_several_claims_share_the_level() -> None:
     frame, one = trials(0.0), claim(absolute=-0.1, margin=0.02)
     alone, among = verdict(frame, one), judge_claims(frame, [one] * 4, RULE).iloc[0]

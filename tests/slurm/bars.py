@@ -81,7 +81,7 @@ class Bars:
 
     def show(self, what: str, seconds: float, bar: float | None) -> None:
         self.missed += bar is not None and seconds > bar
-        print(f"{what:<58}{seconds:8.2f} s" + (f"   bar {bar:g} s" if bar else ""), flush=True)
+        print(f"{what:<58}{seconds:8.3f} s" + (f"   bar {bar:g} s" if bar else ""), flush=True)
 
     def launch(self) -> None:
         words = ["-c", LAUNCH, "sweep=thousand", *self.words]
