@@ -355,3 +355,13 @@ def test_gpt2_to_olmo2_ends_at_olmo2(tmp_path) -> None:
         "include_bias": True,
     }
     assert {name: getattr(first, name) for name in gpt2} == gpt2
+
+
+@pytest.mark.parametrize(
+    ("orders", "few"),
+    [("given", False), (["given", "reverse"], True), (1, True), (3, True), (4, False), (6, False)],
+)
+def test_a_plan_says_when_its_orders_are_too_few_for_an_interval(plan, orders, few: bool) -> None:
+    factors = {k: STEPS[k] for k in ("norm", "position", "qk_norm")}
+    notes = plan(design="ladder", factors=factors, orders=orders).notes
+    assert any("without intervals" in note for note in notes) == few
