@@ -20,18 +20,23 @@ NESTED = {
     "model": {"init_device", "precision"},
     "parallel": {"wrapping_strategy", "shard_size", "timeout"},
 }
-YOUNGER = {"loss": {"chunk": 0}, "model": {"mlp_chunk": 0}}
+YOUNGER = {
+    "loss": {"chunk": 0},
+    "model": {"mlp_chunk": 0},
+    "cache": {"preheat": 0, "preheat_n": [3], "prompts": 64, "prompt_tokens": 32},
+}
 """Fields that came later, with the value that changes nothing: such a trial is still the same."""
 
 OFF = {"parallel": "none", "batching": "concat", "cache": "none"}
-"""Sections that are not there where their name is this one."""
+"""Sections that are not there where their name is this one, and nothing is preheated."""
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
     """The 64 hex digits of a resolved configuration tree; key order does not matter."""
     kept: dict[str, Any] = {}
     for key, value in config.items():
-        if key in TOP_LEVEL or (key in OFF and value["name"] == OFF[key]):
+        off = key in OFF and value["name"] == OFF[key] and not value.get("preheat")
+        if key in TOP_LEVEL or off:
             continue
         if key in NESTED or key in YOUNGER:
             dropped, younger = NESTED.get(key, set()), YOUNGER.get(key, {})

@@ -4,12 +4,14 @@ corpora, texts, sources   documents: named recipes, the user's files, Hugging Fa
 tokenizers, prepared      documents to token files in OLMo's own format, split by document, once
 raw, tokens               token files as they are, checked and memory-mapped
 order, documents          which sequences a step sees; documents and repetitions inside them
+ngrams                    the most frequent n-grams
 dataset, opening          Data, Batch, open_data
 """
 
 from ablate.data.corpora import CORPORA
 from ablate.data.dataset import IGNORED, Batch, Data
 from ablate.data.documents import document_lengths, repetitive
+from ablate.data.ngrams import frequent_ngrams
 from ablate.data.opening import open_data, prepare_files
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "Batch",
     "Data",
     "document_lengths",
+    "frequent_ngrams",
     "open_data",
     "prepare_files",
     "repetitive",

@@ -22,7 +22,7 @@ __all__ = ["ClaimConfig", "freeze_claims", "read_claims"]
 
 PLAIN = ("val/bpb", "val/loss", "val/perplexity", "train/loss", "seconds", "tokens_per_second",
          "peak_memory", "parameters", "flops", "diverged")  # fmt: skip
-FAMILIES = ("model/", "spikes/", "cache/", "batching/", "robust/")
+FAMILIES = ("model/", "spikes/", "cache/", "preheat/", "batching/", "robust/")
 """Beginnings of other names in a trial's summary."""
 SHARE = 0.2
 """Of a claimed size: a smaller effect is as good as none, where no margin is given."""

@@ -234,6 +234,9 @@ def _unread_of_cache(cache: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for field in (*own, "mixture"):
         if field not in reads[name]:
             yield f"cache.{field}", f"cache.name={name} does not read it"
+    if not cache.get("preheat"):  # an older trial has no such field
+        for field in ("preheat_n", "prompts", "prompt_tokens"):
+            yield f"cache.{field}", "cache.preheat is 0"
 
 
 def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

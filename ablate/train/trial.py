@@ -21,6 +21,7 @@ from ablate.train import checkpoint, peak_memory
 from ablate.train.long_context import measure_cache, stream_tokens
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
+from ablate.train.preheating import check_preheating, measure_preheating
 from ablate.train.record import Record, Silence
 from ablate.train.run import Run, assemble, choose_device
 from ablate.train.watch import Watch
@@ -70,6 +71,8 @@ def run_trial(
     with deterministic(typed.train.threads), contextlib.closing(writer) as record:
         peak_memory.begin(device)
         run = assemble(typed, device, parallel)
+        if typed.cache.preheat:
+            check_preheating(run.data, typed.cache)
         start = resume(run, attempt, record)
 
         with Watch(run, record) as watch:
@@ -164,6 +167,8 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     if run.config.cache.name != "none":
         ids = stream_tokens(run.data.held_out, run.config.cache).to(run.device)
         summary |= measure_cache(run.model, ids, run.config.cache)
+    if run.config.cache.preheat:
+        summary |= measure_preheating(run.model, run.data, run.config.cache)
     if run.parallel.world_size > 1:
         summary["processes"] = run.parallel.world_size
     if peaks:

@@ -41,6 +41,42 @@ def test_without_a_cache_an_older_trial_is_the_same_trial(config: Any) -> None:
     older = {k: v for k, v in now.items() if k not in ("cache", "batching")}
     assert fingerprint(older) == fingerprint(now)
     assert fingerprint(config(cache=OWN)) != fingerprint(now)
+    assert fingerprint(config(cache={"name": "none", "preheat": 8})) != fingerprint(now)
+    bounded = config(cache=OWN)
+    younger = ("preheat", "preheat_n", "prompts", "prompt_tokens")
+    before = {k: v for k, v in bounded["cache"].items() if k not in younger}
+    assert fingerprint({**bounded, "cache": before}) == fingerprint(bounded)
+
+
+def test_preheating_is_in_the_summary_and_the_curve_is_the_same(
+    config: Any, tmp_path: Path
+) -> None:
+    plain, curve = finished(config, tmp_path / "plain")
+    small = {"name": "none", "preheat": 40, "preheat_n": [2, 3], "prompts": 6, "prompt_tokens": 16}
+    summary, same = finished(config, tmp_path / "preheated", cache=small)
+    assert curve == same
+    assert not any(k.startswith(("cache/", "preheat/")) for k in plain)
+    assert not any(k.startswith("cache/") for k in summary), "the bounded cache is none"
+    assert 0 < summary["preheat/hit_rate"] <= 1
+    assert 0 < summary["preheat/saved"] <= summary["preheat/hit_rate"] * 3 / 16
+    assert 40 < summary["preheat/ngrams"] <= 80
+    for name in ("first_token_seconds", "prompts_per_second", "bytes", "build_seconds"):
+        assert summary[f"preheat/{name}"] > 0
+    for name in ("first_token_seconds_without", "prompts_per_second_without"):
+        assert summary[f"preheat/{name}"] > 0
+
+
+def test_preheating_without_enough_text_is_refused_before_the_first_step(
+    config: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=r"of cache.prompt_tokens=32 need 32000000 tokens"):
+        finished(
+            config, tmp_path / "prompts", cache={"name": "none", "preheat": 2, "prompts": 1_000_000}
+        )
+    assert not list(TrialDir(tmp_path / "prompts").stitched())
+    huge = {"name": "none", "preheat": 2, "preheat_n": [10_000_000], "prompt_tokens": 10_000_001}
+    with pytest.raises(DataError, match="no n-gram of 10000000"):
+        finished(config, tmp_path / "corpus", cache=huge)
 
 
 def test_what_cannot_be_measured_is_refused_before_the_first_step(config: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ablate.config.typed import check_types, require
@@ -36,6 +36,16 @@ class CacheConfig:
     """Of the stream that is measured."""
     chunk: int = 16
     """Tokens between two evictions."""
+    preheat: int = 0
+    """So many of the most frequent n-grams of the training text have their keys and values computed
+    once, for prompts that begin with one; 0: nothing is preheated, and nothing of it measured.
+    """
+    preheat_n: list[int] = field(default_factory=lambda: [3])
+    """Tokens of an n-gram; of several lengths, so many n-grams of each, and the longest holds."""
+    prompts: int = 64
+    """Held-out prompts on which preheating is measured."""
+    prompt_tokens: int = 32
+    """Tokens of each."""
 
     def __post_init__(self) -> None:
         check_types(self, "cache")
@@ -53,3 +63,25 @@ class CacheConfig:
             remedy = "Raise it, or lower cache.recent or cache.sinks"
             reason = f"leaves nothing beside the {protected} protected tokens"
             require(self.budget > protected, "cache.budget", self.budget, reason, remedy)
+        self._check_preheating()
+
+    def _check_preheating(self) -> None:
+        v = self.preheat
+        require(v >= 0, "cache.preheat", v, "must not be negative", "0 preheats nothing")
+        for name in ("prompts", "prompt_tokens"):
+            v = getattr(self, name)
+            require(v >= 1, f"cache.{name}", v, "must be at least 1")
+        lengths = self.preheat_n
+        whole = bool(lengths) and min(lengths) >= 1 and len(set(lengths)) == len(lengths)
+        reason = "must list different lengths of at least 1 token"
+        require(whole, "cache.preheat_n", lengths, reason, "[3] is the default")
+        if self.preheat:
+            reason = f"leaves no token of prompts of {self.prompt_tokens} (cache.prompt_tokens)"
+            remedy = "Raise cache.prompt_tokens, or lower it"
+            short = max(lengths) < self.prompt_tokens
+            require(short, "cache.preheat_n", lengths, reason, remedy)
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything is to be measured."""
+        return self.name != "none" or self.preheat > 0

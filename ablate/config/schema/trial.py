@@ -112,22 +112,30 @@ class TrialConfig:
 
     def _check_cache(self) -> None:
         """What could only be refused after the training."""
-        name, model = self.cache.name, self.model
-        if name == "none":
+        cache, name, model = self.cache, self.cache.name, self.model
+        if not cache.measures:
             return
         if self.parallel.name != "none":
-            reason = "is measured in one process"
-            raise ConfigError("cache.name", name, reason, "Set parallel=none, or cache.name=none")
+            field, value, off = "cache.name", name, "none"
+            if name == "none":
+                field, value, off = "cache.preheat", cache.preheat, 0
+            reason, remedy = "is measured in one process", f"Set parallel=none, or {field}={off}"
+            raise ConfigError(field, value, reason, remedy)
         scheme = model.get("position") or ("alibi" if model.get("alibi") else "")
-        if scheme in ("alibi", "relative") or ":" in scheme:
-            reason = f"has gaps, and position={scheme} goes by index, which evictions shift"
-            remedy = "Use position=rope, sinusoidal, learned or none"
-            raise ConfigError("cache.name", name, reason, remedy)
         longest = model.get("max_sequence_length") or 1024
         learned = scheme.startswith(("learned", "hybrid")) or not (scheme or model.get("rope"))
-        if learned and self.cache.tokens > longest:
-            reason = f"exceeds model.max_sequence_length={longest}, and positions are learned"
-            raise ConfigError("cache.tokens", self.cache.tokens, reason, "Use position=rope")
+        reason = f"exceeds model.max_sequence_length={longest}, and positions are learned"
+        if cache.preheat and learned and cache.prompt_tokens > longest:
+            remedy = "Lower it, or use position=rope"
+            raise ConfigError("cache.prompt_tokens", cache.prompt_tokens, reason, remedy)
+        if name == "none":
+            return
+        if scheme in ("alibi", "relative") or ":" in scheme:
+            gaps = f"has gaps, and position={scheme} goes by index, which evictions shift"
+            remedy = "Use position=rope, sinusoidal, learned or none"
+            raise ConfigError("cache.name", name, gaps, remedy)
+        if learned and cache.tokens > longest:
+            raise ConfigError("cache.tokens", cache.tokens, reason, "Use position=rope")
 
     def _check_processes(self) -> None:
         """SLURM starts one process a GPU, and one a node where no GPU is asked for."""

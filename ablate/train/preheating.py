@@ -1,0 +1,115 @@
+"""What preheated n-grams of the training text save on held-out prompts, after training."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ablate.config.schema.cache import CacheConfig
+from ablate.data import Data, frequent_ngrams
+from ablate.errors import DataError
+from ablate.model.preheat import Preheated
+
+__all__ = ["check_preheating", "held_out_prompts", "measure_preheating"]
+
+LONGEST = 2**24
+"""Tokens of the training text, from its beginning, that are counted: a bound on time and memory."""
+REPEATS = 3
+"""Of each measurement, of which the fastest counts."""
+
+
+def check_preheating(data: Data, config: CacheConfig) -> None:
+    """Raises DataError, before the first step, for too little text."""
+    longest = max(config.preheat_n)
+    if len(data.train) < longest:
+        raise DataError(
+            f"cache.preheat_n={config.preheat_n}: the training text of data {data.name} has "
+            f"{len(data.train)} tokens, and so no n-gram of {longest}. Give more text, or lower it."
+        )
+    needed = config.prompts * config.prompt_tokens
+    if len(data.held_out) < needed:
+        raise DataError(
+            f"cache.prompts={config.prompts} of cache.prompt_tokens={config.prompt_tokens} need "
+            f"{needed} tokens, and the held-out text has {len(data.held_out)}. Lower one of them, "
+            "or raise data.validation_fraction."
+        )
+
+
+def held_out_prompts(data: Data, config: CacheConfig) -> list[list[int]]:
+    """Prompts that begin at even distances in the held-out text, the first at its beginning."""
+    last = len(data.held_out) - config.prompt_tokens
+    starts = [i * last // max(config.prompts - 1, 1) for i in range(config.prompts)]
+    return [data.held_out.read(s, s + config.prompt_tokens).tolist() for s in starts]
+
+
+def measure_preheating(model: Any, data: Data, config: CacheConfig) -> dict[str, float]:
+    """Hit rate, time and memory of the most frequent n-grams.
+
+    Args:
+        model: in any mode; it is left as it was.
+        data: n-grams are those of its training text, prompts of its held-out text.
+        config: how many of which lengths, and which prompts.
+
+    Returns:
+        Under `preheat/`: `hit_rate` (share of the prompts), `saved` (share of their tokens),
+        `ngrams`, `bytes` (keys and values), `build_seconds` (to find and to compute them);
+        `first_token_seconds` (from a prompt to the next token, one prompt at a time, mean) and
+        `prompts_per_second` (all prompts at once), both also `_without` preheating.
+    """
+    training = model.training
+    model.eval()
+    start = time.perf_counter()
+    tokens = data.train.read(0, min(len(data.train), LONGEST))
+    tables = [frequent_ngrams(tokens, n, config.preheat) for n in config.preheat_n]
+    heated, cold = Preheated(model, tables), Preheated(model, [])
+    _wait(model)
+    build = time.perf_counter() - start
+    prompts = held_out_prompts(data, config)
+    hits = [heated.match(prompt) for prompt in prompts]
+    seconds, without = [], []
+    for prompt in [prompts[0], *prompts]:  # the first one is for warming up
+        calls = [functools.partial(_first_token, p, prompt) for p in (heated, cold)]
+        a, b = _fastest(model, calls)
+        seconds.append(a)
+        without.append(b)
+    batches = [functools.partial(p.next_logits, prompts) for p in (heated, cold)]
+    together, apart = _fastest(model, batches)
+    model.train(training)
+    return {
+        "preheat/hit_rate": sum(hit is not None for hit in hits) / len(prompts),
+        "preheat/saved": sum(h.length for h in hits if h) / sum(map(len, prompts)),
+        "preheat/ngrams": float(sum(map(len, tables))),
+        "preheat/bytes": float(heated.bytes),
+        "preheat/build_seconds": build,
+        "preheat/first_token_seconds": float(np.mean(seconds[1:])),
+        "preheat/first_token_seconds_without": float(np.mean(without[1:])),
+        "preheat/prompts_per_second": len(prompts) / together,
+        "preheat/prompts_per_second_without": len(prompts) / apart,
+    }
+
+
+def _first_token(model: Preheated, prompt: list[int]) -> int:
+    return int(model.read(prompt, last=True).logits[0, -1].argmax())
+
+
+def _fastest(model: Any, calls: list[Callable[[], Any]]) -> list[float]:
+    """Seconds of each call at its fastest; they take turns, so that a busy machine hits both."""
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(REPEATS):
+        for call, taken in zip(calls, times, strict=True):
+            _wait(model)
+            start = time.perf_counter()
+            call()
+            _wait(model)
+            taken.append(time.perf_counter() - start)
+    return [min(taken) for taken in times]
+
+
+def _wait(model: Any) -> None:
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
