@@ -23,16 +23,18 @@ def frequent_ngrams(tokens: Int64[np.ndarray, "t"], n: int, count: int) -> Int64
     if places < 1 or count < 1:
         return np.empty((0, n), dtype=np.int64)
     order = np.arange(places)
-    largest = int(tokens.max())
+    bits = max(int(tokens.max()).bit_length(), 1)
+    # Small numbers, cut out once: the gathers are most of the time.
+    digits = [(tokens >> shift).astype(np.uint16) for shift in range(0, bits, DIGIT)]
     for offset in reversed(range(n)):
-        for shift in range(0, max(largest.bit_length(), 1), DIGIT):
-            digit = (tokens[order + offset] >> shift).astype(np.uint16)
-            order = order[np.argsort(digit, kind="stable")]
+        for digit in digits:
+            order = order[np.argsort(digit[offset:][order], kind="stable")]
     fresh = np.zeros(places, dtype=bool)
     fresh[0] = True
     for offset in range(n):
-        column = tokens[order + offset]
-        fresh[1:] |= column[1:] != column[:-1]
+        for digit in digits:
+            column = digit[offset:][order]
+            fresh[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(fresh)
     times = np.diff(np.append(first, places))
     # The n-grams lie in the order of their tokens, which a stable sort keeps among equals.
