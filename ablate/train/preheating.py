@@ -59,7 +59,9 @@ def measure_preheating(model: Any, data: Data, config: CacheConfig) -> dict[str,
         Under `preheat/`: `hit_rate` (share of the prompts), `saved` (share of their tokens),
         `ngrams`, `bytes` (keys and values), `build_seconds` (to find and to compute them);
         `first_token_seconds` (from a prompt to the next token, one prompt at a time, mean) and
-        `prompts_per_second` (all prompts at once), both also `_without` preheating.
+        `prompts_per_second` (all prompts at once), both also `_without` preheating;
+        `first_token_ratio` and `throughput_ratio`, with to without, which are measured in turns and
+        so differ less from trial to trial than seconds on a busy machine do.
     """
     training = model.training
     model.eval()
@@ -88,8 +90,10 @@ def measure_preheating(model: Any, data: Data, config: CacheConfig) -> dict[str,
         "preheat/build_seconds": build,
         "preheat/first_token_seconds": float(np.mean(seconds[1:])),
         "preheat/first_token_seconds_without": float(np.mean(without[1:])),
+        "preheat/first_token_ratio": float(np.sum(seconds[1:]) / np.sum(without[1:])),
         "preheat/prompts_per_second": len(prompts) / together,
         "preheat/prompts_per_second_without": len(prompts) / apart,
+        "preheat/throughput_ratio": apart / together,
     }
 
 

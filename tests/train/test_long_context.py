@@ -62,8 +62,14 @@ def test_preheating_is_in_the_summary_and_the_curve_is_the_same(
     assert 40 < summary["preheat/ngrams"] <= 80
     for name in ("first_token_seconds", "prompts_per_second", "bytes", "build_seconds"):
         assert summary[f"preheat/{name}"] > 0
-    for name in ("first_token_seconds_without", "prompts_per_second_without"):
-        assert summary[f"preheat/{name}"] > 0
+    for name, ratio in (
+        ("first_token_seconds", "first_token"),
+        ("prompts_per_second", "throughput"),
+    ):
+        without = summary[f"preheat/{name}_without"]
+        assert summary[f"preheat/{ratio}_ratio"] == pytest.approx(
+            summary[f"preheat/{name}"] / without
+        )
 
 
 def test_preheating_without_enough_text_is_refused_before_the_first_step(
