@@ -19,7 +19,7 @@ __all__ = ["check_preheating", "held_out_prompts", "measure_preheating"]
 
 LONGEST = 2**24
 """Tokens of the training text, from its beginning, that are counted: a bound on time and memory."""
-REPEATS = 3
+REPEATS = 4
 """Of each measurement, of which the fastest counts."""
 
 
@@ -102,10 +102,12 @@ def _first_token(model: Preheated, prompt: list[int]) -> int:
 
 
 def _fastest(model: Any, calls: list[Callable[[], Any]]) -> list[float]:
-    """Seconds of each call at its fastest; they take turns, so that a busy machine hits both."""
+    """Seconds of each call at its fastest; they take turns, so that a busy machine hits both, and
+    each is first as often as last.
+    """
     times: list[list[float]] = [[] for _ in calls]
-    for _ in range(REPEATS):
-        for call, taken in zip(calls, times, strict=True):
+    for turn in range(REPEATS):
+        for call, taken in list(zip(calls, times, strict=True))[:: 1 if turn % 2 else -1]:
             _wait(model)
             start = time.perf_counter()
             call()
