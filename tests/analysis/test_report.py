@@ -167,12 +167,36 @@ def test_refusals_are_errors_with_a_remedy(study: StudyDir, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_exploratory_results_say_so_first(study: StudyDir, capsys: pytest.CaptureFixture) -> None:
+def test_exploratory_results_say_so_first_and_replace_no_confirmatory_report(
+    study: StudyDir, capsys: pytest.CaptureFixture
+) -> None:
+    main([str(study.path), "--metric", "val/bpb"])
+    confirmatory = (study.report_path / "index.html").read_bytes()
+    capsys.readouterr()
     main([str(study.path), "--metric", "val/loss"])
     out = capsys.readouterr().out
     assert out.index("EXPLORATORY: metric is val/loss") < out.index("verdict")
-    assert "Exploratory" in (study.report_path / "index.html").read_text(encoding="utf-8")
-    assert "**Exploratory**" in (study.report_path / "report.md").read_text(encoding="utf-8")
+    folder = study.path / "report-val_loss"
+    assert f"Report: {folder / 'index.html'} (of another metric than the frozen one" in out
+    assert "Exploratory" in (folder / "index.html").read_text(encoding="utf-8")
+    assert "**Exploratory**" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (study.report_path / "index.html").read_bytes() == confirmatory
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_printed(
+    study: StudyDir, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(**_: object) -> None:  # a superuser may write anywhere
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    with pytest.raises(AblateError, match=r"/report cannot.*\(Permission denied\).*--out DIR"):
+        main([str(study.path)])
+    monkeypatch.undo()
+    (tmp_path / "file").touch()
+    with pytest.raises(AblateError, match=r"file/x cannot be written .*--out DIR"):
+        main([str(study.path), "--out", str(tmp_path / "file" / "x")])
+    assert capsys.readouterr().out == ""
 
 
 def test_latex_escapes_what_means_something_to_it(study: StudyDir) -> None:
