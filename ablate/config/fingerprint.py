@@ -20,7 +20,11 @@ NESTED = {
     "model": {"init_device", "precision"},
     "parallel": {"wrapping_strategy", "shard_size", "timeout"},
 }
-YOUNGER = {"loss": {"chunk": 0}, "model": {"mlp_chunk": 0}}
+YOUNGER = {
+    "loss": {"chunk": 0},
+    "model": {"mlp_chunk": 0},
+    "evaluate": {"token_noise": None, "shifted_data": None},
+}
 """Fields that came later, with the value that changes nothing: such a trial is still the same."""
 
 OFF = {"parallel": "none", "batching": "concat", "cache": "none"}

@@ -5,12 +5,14 @@ tokenizers, prepared      documents to token files in OLMo's own format, split b
 raw, tokens               token files as they are, checked and memory-mapped
 order, documents          which sequences a step sees; documents and repetitions inside them
 dataset, opening          Data, Batch, open_data
+corrupted, shifted        validation under noise, and of another domain
 """
 
 from ablate.data.corpora import CORPORA
 from ablate.data.dataset import IGNORED, Batch, Data
 from ablate.data.documents import document_lengths, repetitive
 from ablate.data.opening import open_data, prepare_files
+from ablate.data.shifted import open_shifted
 
 __all__ = [
     "CORPORA",
@@ -19,6 +21,7 @@ __all__ = [
     "Data",
     "document_lengths",
     "open_data",
+    "open_shifted",
     "prepare_files",
     "repetitive",
 ]
