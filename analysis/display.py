@@ -11,7 +11,7 @@ import pandas as pd
 
 from ablate.analysis.judgement import Judgement
 
-__all__ = ["count", "decimals", "display", "explain", "fixed", "headline", "si"]
+__all__ = ["count", "decimals", "display", "explain", "fixed", "headline", "level", "short", "si"]
 
 _CORRECTION = {
     "dunnett": "Dunnett",
@@ -88,12 +88,25 @@ def explain(j: Judgement) -> str:
     against = j.baseline if not j.ladder else _reference(j)
     noise = f"noise sd {j.fit.sigma:.2g} of a trial, pooled over arms ({j.fit.df} df)"
     if j.fit.df <= 0:
-        noise = "the noise cannot be estimated from one seed"
+        lost = (j.table["diverged"] > 0).any()
+        rest = "the trials with a value" if lost else "one seed"
+        noise = f"the noise cannot be estimated from {rest}"
     return (
         f"{j.rule.metric}, {better} is better. Differences to {against}, {how}; {noise}; "
-        f"{_CORRECTION[j.rule.correction]}, alpha {j.rule.alpha:g}; smallest effect that matters "
-        f"{j.rule.smallest_effect:g}."
+        f"{_CORRECTION[j.rule.correction]}, alpha {short(j.rule.alpha)}; "
+        f"smallest effect that matters {j.rule.smallest_effect:g}."
     )
+
+
+def short(value: float) -> str:
+    """A level or its complement, by four digits: 0.05, 0.0448 and, of looks, 0.004477."""
+    return f"{value:.4g}"
+
+
+def level(j: Judgement) -> str:
+    """Of the intervals: "95 %"; at an early look "99.55 %". Never rounded up to 100."""
+    percent = 100 * (1 - j.rule.alpha)
+    return f"{percent:.4g} %" if percent < 99.99 else f"{percent:.8g} %"
 
 
 def count(n: int, noun: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.display import decimals, fixed
+from ablate.analysis.display import decimals, fixed, level
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.palette import LEGEND, VERDICT_COLOURS, translucent
 
@@ -44,7 +44,7 @@ def effects_figure(j: Judgement) -> dict[str, Any]:
     shown: set[str] = set()
     for row in table.to_dict("records"):
         own = seeds[seeds["arm"] == row["arm"]]
-        data += _forest_row(row, own, digits, 100 * (1 - j.rule.alpha))
+        data += _forest_row(row, own, digits, level(j))
         data[-1]["showlegend"] = row["verdict"] not in shown
         shown.add(row["verdict"])
     against = "reference" if j.ladder else str(j.baseline)
@@ -86,7 +86,7 @@ def effects_figure(j: Judgement) -> dict[str, Any]:
 
 
 def _forest_row(
-    row: dict[str, Any], own: pd.DataFrame, digits: int, percent: float
+    row: dict[str, Any], own: pd.DataFrame, digits: int, percent: str
 ) -> list[dict[str, Any]]:
     """The marks of one arm; the last is its estimate."""
     colour, arm = VERDICT_COLOURS[row["verdict"]], row["arm"]
@@ -94,7 +94,7 @@ def _forest_row(
     interval = ""
     if np.isfinite(row["low"]):
         ends = [fixed(row[k], digits, sign=True) for k in ("low", "high")]
-        interval = f"<br>{percent:g} % [{ends[0]}, {ends[1]}]"
+        interval = f"<br>{percent} [{ends[0]}, {ends[1]}]"
         marks += [
             {
                 "type": "scatter",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ablate.analysis.cells import cells
-from ablate.analysis.display import decimals, display, explain, fixed, headline, si
+from ablate.analysis.display import decimals, display, explain, fixed, headline, level, si
 from ablate.analysis.judgement import Judgement
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def markdown(j: Judgement, made: Sequence[tuple[Section, pd.DataFrame]] = ()) ->
 
 def verdict_columns(j: Judgement) -> dict[str, str]:
     """Columns of `display` that the verdict table shows, and their headers."""
-    level = f"{100 * (1 - j.rule.alpha):g} % interval"
+    header = f"{level(j)} interval"
     columns = {"arm": "arm"}
     if j.ladder:
         columns["reference"] = "reference"
@@ -81,13 +81,13 @@ def verdict_columns(j: Judgement) -> dict[str, str]:
         "seeds": "seeds",
         "mean": j.rule.metric,
         "difference": "difference",
-        "interval": level,
+        "interval": header,
     }
     columns |= {"p": "p", "verdict": "verdict"}
     if j.ladder:
         columns |= {
             "baseline_difference": f"to {j.baseline}",
-            "baseline_interval": level,
+            "baseline_interval": header,
         }
     return columns
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ablate.analysis.cells import TEXT, cells
-from ablate.analysis.display import decimals, display, explain, headline, si
+from ablate.analysis.display import decimals, display, explain, headline, short, si
 from ablate.analysis.figures import curve_figure, spike_marks
 from ablate.analysis.forest import effects_figure
 from ablate.analysis.html import document, listing, noted, titled, verdict
@@ -215,7 +215,7 @@ def _plan(j: Judgement) -> str:
             "budget of a trial": budget,
             "matched": m.get("match"),
             "decision rule": f"{rule.metric}, smallest effect {rule.smallest_effect:g}, "
-            f"alpha {rule.alpha:g}, {rule.correction}",
+            f"alpha {short(rule.alpha)}, {rule.correction}",
             "trials": ", ".join(f"{n} {s}" for s, n in j.counts.items()),
         },
     )

@@ -15,7 +15,7 @@ from rich.text import Text
 from ablate.analysis.bands import bands, sparkline
 from ablate.analysis.cells import TEXT, cells
 from ablate.analysis.claims_view import claims_view
-from ablate.analysis.display import decimals, display, explain, fixed, headline
+from ablate.analysis.display import decimals, display, explain, fixed, headline, level
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.registry import Section
 
@@ -77,10 +77,9 @@ def render(
 
 def _verdicts(j: Judgement, width: int) -> Table:
     rows = display(j)
-    level = f"{100 * (1 - j.rule.alpha):g} %"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("arm", overflow="fold")
-    columns = _columns(rows, width, f"{level} interval", j)
+    columns = _columns(rows, width, f"{level(j)} interval", j)
     for _, header in columns:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)

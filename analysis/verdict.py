@@ -62,7 +62,8 @@ def _decide_on_values(e: Evidence, rule: Rule) -> tuple[str, str]:
     if not np.isfinite(e.difference):
         return "undecided", "no seed in common with the reference"
     if min(e.seeds, e.reference_seeds) < 2:
-        return "undecided", "one seed: no interval"
+        lost = e.diverged or e.reference_diverged
+        return "undecided", f"one seed{' with a value' if lost else ''}: no interval"
     if not np.isfinite(e.low):
         return "undecided", "no residual degrees of freedom: no interval"
     excludes_zero = e.low > 0 or e.high < 0

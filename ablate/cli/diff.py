@@ -62,7 +62,9 @@ def differences(first: TrialDir, second: TrialDir) -> dict[str, dict[str, list[A
 
     one, other = _recorded(first), _recorded(second)
     parts = {part: _unequal(one[part], other[part]) for part in one}
-    return {"diff": difference(first.config(), second.config()), **parts}
+    configs = first.config(), second.config()
+    seed = _unequal(*({"seed": c.get("seed")} for c in configs))  # no difference of two arms is one
+    return {"diff": {**seed, **difference(*configs)}, **parts}
 
 
 def _recorded(trial: TrialDir) -> dict[str, dict[str, Any]]:

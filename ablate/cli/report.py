@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,28 +95,56 @@ def _report(
     else:
         frames = load(source.path, columns=sorted(wanted), later=later)
         j = judge(frames, metric=options.metric, partial=options.partial)
-    folder = _folder(source) if options.out is None else Path(options.out)
+    folder = _folder(source, options.metric) if options.out is None else Path(options.out)
     if options.out is not None and not alone:
         folder /= j.study
+    _check_writable(folder)
     material = Material(j)
     with beside(*later), drawing(material, folder):
         made = sections(material)
         if not options.json:
             show(j, made=made)
         page = write(material, made, folder)
-    print(f"Report: {page}", file=sys.stderr if options.json else sys.stdout)
+    beside_it = ""
+    if not isinstance(source, Path) and options.out is None and folder != source.report_path:
+        beside_it = f" (of another metric than the frozen one; {source.report_path} is untouched)"
+    print(f"Report: {page}{beside_it}", file=sys.stderr if options.json else sys.stdout)
     rows = next((frame.to_dict("records") for s, frame in made if s.name == "claims"), [])
     claims = [{str(k): plain(v) for k, v in row.items()} for row in rows]
     return j, {**j.to_json(), "claims": claims}
 
 
-def _folder(source: StudyDir | Path) -> Path:
-    """Where the files go unless --out says so: into the study, or beside the table."""
-    return (
-        source.with_name(f"{source.stem}-report")
-        if isinstance(source, Path)
-        else source.report_path
-    )
+def _folder(source: StudyDir | Path, metric: str | None) -> Path:
+    """Where the files go unless --out says so: into the study, or beside the table.
+
+    A report of a study by another metric than the frozen one has a folder of its own: it must not
+    replace the one by the rule that was fixed before the runs.
+    """
+    if isinstance(source, Path):
+        return source.with_name(f"{source.stem}-report")
+    from ablate.analysis.rule import read_rule
+
+    if metric is None or metric == read_rule(source.manifest())[0].metric:
+        return source.report_path
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", metric)
+    return source.report_path.with_name(f"{source.report_path.name}-{safe}")
+
+
+def _check_writable(folder: Path) -> None:
+    """Before anything is printed: a report that cannot be written says so, and nothing else.
+
+    Raises:
+        AblateError: naming the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise AblateError(
+            f"the report's folder {folder} cannot be written ({error.strerror}). Name another with "
+            f"`--out DIR`."
+        ) from None
 
 
 def _compare(
@@ -128,7 +158,7 @@ def _compare(
     comparison = compare(judged)
     if not options.json:
         show_comparison(comparison, Console(highlight=False))
-    folder = _folder(first) if options.out is None else Path(options.out)
+    folder = _folder(first, options.metric) if options.out is None else Path(options.out)
     page = write_comparison(comparison, folder)
     print(f"Comparison: {page}", file=sys.stderr if options.json else sys.stdout)
     return comparison.to_json()
@@ -143,7 +173,10 @@ def _parser() -> Parser:
     parser.add_argument("study", nargs="*", help="a study's name or folder, or a table of curves")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
     parser.add_argument(
-        "--out", metavar="DIR", help="where the files go (default: report/ in the study)"
+        "--out",
+        metavar="DIR",
+        help="where the files go (default: report/ in the study, "
+        "report-METRIC/ with --metric of another metric)",
     )
     parser.add_argument("--metric", help="another metric than the frozen one (marked exploratory)")
     parser.add_argument(

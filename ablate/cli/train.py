@@ -24,7 +24,7 @@ EXAMPLES = """\
   ablate train data.path=my_texts/                   your own text
   ablate train -m size=tiny position=rope,alibi seed=0,1    a Hydra multirun, recorded as a study
   ablate train -m hydra/launcher=slurm position=rope,alibi  its jobs on SLURM
-  ablate train -m hydra/sweeper=ablate design=ladder norm=choice(rms) position=choice(rope)
+  ablate train -m hydra/sweeper=ablate design=ladder 'norm=choice(rms)' 'position=choice(rope)'
   ablate report train                                what came out of it
 """
 

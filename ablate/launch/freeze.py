@@ -60,7 +60,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     if added:
         found.append(f"{len(added)} trials are new or of another configuration ({added[0]})")
     if gone:
-        found.append(f"{len(gone)} trials are gone ({gone[0]})")
+        found.append(f"{len(gone)} trials of the study are gone from it ({gone[0]})")
     return found
 
 
@@ -70,10 +70,12 @@ def _refuse_another(study: StudyDir, manifest: dict[str, Any]) -> None:
     found = differences(study.manifest(), manifest)
     if found:
         more = f" (and {len(found) - 4} more)" if len(found) > 4 else ""
+        remedy = f"Give the new plan another name: study={study.name}-2"
+        if all("gone" in what for what in found):
+            remedy = f"The study may have grown since: `ablate launch {study.name}` goes on with it"
         raise StudyError(
             f"The study {study.name} is frozen, and this plan differs from it: "
-            f"{'; '.join(found[:4])}{more}. Give the new plan another name: "
-            f"study={study.name}-2"
+            f"{'; '.join(found[:4])}{more}. {remedy}."
         )
 
 

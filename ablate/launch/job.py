@@ -101,6 +101,10 @@ def run_job(
                     end = admission.refusal(attempt)
                     if end is None:
                         end = _outcome(attempt, heart, stop, tracking, on_row, run, team)
+                        if end["status"] == "preempted" and trial.cancel_asked():
+                            # Whatever stopped it: the signal that follows the mark is faster than
+                            # the heartbeat that sees it.
+                            end |= CANCELLED
                 stop.finishing = True
                 state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
                 if not attempt.release(state):
@@ -148,8 +152,6 @@ def _outcome(
         stop.finishing = True
         if not attempt.is_current():
             raise FencedOffError
-        if result.status != "done" and heart.cancelled:
-            return _ended("cancelled", "cancelled", "as ablate cancel asked", result.step)
         if result.status != "done":
             return _ended("preempted", "preempted", result.reason, result.step)
         stitch(attempt.trial)
@@ -179,6 +181,9 @@ def _outcome(
             status = "preempted"  # SLURM starts it again, within the budget of `admission`
         admission.note(attempt, outcome, error)
         return _ended(status, outcome, reason_of(error), getattr(error, "step", None))
+
+
+CANCELLED = {"status": "cancelled", "outcome": "cancelled", "reason": "as ablate cancel asked"}
 
 
 def _ended(status: str, outcome: str, reason: str | None, step: int | None) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class ClaimConfig:
         return self.absolute if self.relative is None else self.relative
 
 
-def read_claims(written: Mapping[str, Any] | Sequence[Any] | None) -> list[ClaimConfig]:
+def read_claims(written: Any) -> list[ClaimConfig]:
     """The claims of a sweep: none, one mapping, or a list of them.
 
     Raises:
@@ -119,11 +119,17 @@ def read_claims(written: Mapping[str, Any] | Sequence[Any] | None) -> list[Claim
     """
     if written is None:
         return []
-    entries = [written] if isinstance(written, Mapping) else list(written)
+    entries = list(written) if isinstance(written, list | tuple) else [written]
     claims = []
     for entry in entries:
         if not isinstance(entry, Mapping):
-            raise ConfigError("sweep.claim", entry, "must be a mapping, or a list of mappings")
+            raise ConfigError(
+                "sweep.claim",
+                repr(entry),
+                "must be a mapping, or a list of mappings",
+                "In words it goes into `statement`, beside `source`, `of` (the arm), and "
+                "`direction`, `relative` or `absolute`",
+            )
         claims.append(build(ClaimConfig, entry, "sweep.claim"))
     return claims
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.errors import StudyError
 from ablate.plan.power import Noise
@@ -17,6 +17,19 @@ __all__ = ["between_seeds", "known_noise", "noise_of", "noise_on_disk", "residua
 
 Table = dict[str, dict[int, float]]
 """Arm (and learning rate) -> seed -> final value."""
+
+Cell = tuple[str, int]
+"""Arm (and learning rate), seed."""
+
+
+class _Finished(NamedTuple):
+    """What a study has finished."""
+
+    table: Table
+    fingerprints: dict[Cell, str]
+    """Of the trial in each cell of the table."""
+    baseline: set[str]
+    """The rows that are the baseline's."""
 
 
 def known_noise(
@@ -31,32 +44,52 @@ def known_noise(
 def noise_on_disk(runs_dir: str, metric: str, baselines: Collection[str]) -> Noise:
     """The noise of the finished trials of studies with one of these baselines.
 
+    A trial that several studies hold (one fingerprint: a copied study, or the same sweep under
+    another name) is one sample, and counts in the study that has the most trials.
+
     Args:
         runs_dir: where studies lie.
         metric: key of the summaries.
         baselines: fingerprints of the baseline, without a seed or with one.
     """
-    tables: dict[str, Table] = {}
+    found: dict[str, _Finished] = {}
     for study in list_studies(runs_dir):
         try:
-            table = _table(study, metric, baselines)
+            finished = _finished(study, metric, baselines)
         except (StudyError, KeyError, TypeError):
             continue  # a damaged study is no reason not to plan a new one
-        if table is not None:
-            tables[study.name] = table
-    return noise_of(tables, runs_dir)
+        if finished is not None:
+            found[study.name] = finished
+    counted: set[str] = set()
+    tables: dict[str, Table] = {}
+    own: dict[str, Table] = {}
+    for name, finished in sorted(found.items(), key=lambda item: -len(item[1].fingerprints)):
+        seen = {cell for cell, print_ in finished.fingerprints.items() if print_ in counted}
+        counted |= set(finished.fingerprints.values())
+        own[name] = _without(finished.table, seen)
+        # A baseline that was counted still tells how far the arms beside it scatter from it.
+        arms = {cell for cell in seen if cell[0] not in finished.baseline}
+        rest = _without(finished.table, arms)
+        tables[name] = rest if rest.keys() - finished.baseline else own[name]
+    return noise_of(tables, runs_dir, own)
 
 
-def noise_of(tables: dict[str, Table], runs_dir: str) -> Noise:
+def noise_of(tables: dict[str, Table], runs_dir: str, own: dict[str, Table] | None = None) -> Noise:
     """Pooled over studies. Each is a two-way table, arms by seeds; what row and column means leave
     over is noise. Where no study has two arms, the baseline's own scatter has to do.
+
+    Args:
+        tables: of each study.
+        runs_dir: for the sentence where there is none.
+        own: the tables for the scatter within arms, where they are not the same.
     """
+    own = tables if own is None else own
     paired, total = _Pool(), _Pool()
     studies, pilots = [], []
     for name, table in tables.items():
         if paired.add(*residual_sd(table)):
             studies.append(name)
-        if total.add(*between_seeds(table)):
+        if total.add(*between_seeds(own[name])):
             pilots.append(name)
     if paired.df:
         return Noise(
@@ -121,7 +154,16 @@ def between_seeds(table: Table) -> tuple[float, int]:
     return (math.sqrt(squares / df), df) if df else (0.0, 0)
 
 
-def _table(study: StudyDir, metric: str, baselines: Collection[str]) -> Table | None:
+def _without(table: Table, cells: Collection[Cell]) -> Table:
+    """The table without these cells, and without rows that they leave empty."""
+    kept = {
+        arm: {seed: value for seed, value in row.items() if (arm, seed) not in cells}
+        for arm, row in table.items()
+    }
+    return {arm: row for arm, row in kept.items() if row}
+
+
+def _finished(study: StudyDir, metric: str, baselines: Collection[str]) -> _Finished | None:
     """None where the study has another baseline.
 
     Arms with a trial that diverged are left out: what is left of them is not noise. A trial that
@@ -134,6 +176,8 @@ def _table(study: StudyDir, metric: str, baselines: Collection[str]) -> Table | 
     if not known & set(baselines):
         return None
     table: Table = {}
+    prints: dict[Cell, str] = {}
+    own: set[str] = set()
     broken: set[str] = set()
     for trial, status, value in _values(study, trials, metric):
         arm = f"{trial['arm']} {trial.get('lr')}"
@@ -141,7 +185,14 @@ def _table(study: StudyDir, metric: str, baselines: Collection[str]) -> Table | 
             broken.add(arm)
         elif value is not None:
             table.setdefault(arm, {})[trial["seed"]] = value
-    return {arm: row for arm, row in table.items() if arm not in broken}
+            prints[arm, trial["seed"]] = trial["fingerprint"]
+            if trial["arm"] == baseline:
+                own.add(arm)
+    return _Finished(
+        {arm: row for arm, row in table.items() if arm not in broken},
+        {cell: print_ for cell, print_ in prints.items() if cell[0] not in broken},
+        own,
+    )
 
 
 def _values(

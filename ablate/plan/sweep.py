@@ -141,8 +141,9 @@ class SweepConfig:
     """Residual standard deviation of a trial where it is known from elsewhere; null: measured."""
     throughput: float | None = None
     """Tokens per second of the baseline, for the hours of the plan; null: measured."""
-    claim: dict[str, Any] | list[dict[str, Any]] | None = None
-    """A statement from elsewhere that this sweep tests, or several; see `ClaimConfig`."""
+    claim: Any = None
+    """A statement from elsewhere that this sweep tests, or a list of them; see `ClaimConfig`.
+    `read_claims` checks it, which can say more than a type."""
     exclude: list[dict[str, Any]] = field(default_factory=list)
     """Combinations that are left out: each a mapping of factors to a label or a list of labels."""
     decide: DecideConfig = field(default_factory=DecideConfig)

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,10 @@ import studies
 from rich.console import Console
 
 from ablate.analysis import judge, load
+from ablate.analysis.display import explain, level
+from ablate.analysis.forest import effects_figure
 from ablate.analysis.latex import latex
+from ablate.analysis.markdown import verdict_columns
 from ablate.analysis.terminal import show
 from ablate.cli.report import main
 from ablate.errors import AblateError, DataError, StudyError
@@ -163,12 +167,36 @@ def test_refusals_are_errors_with_a_remedy(study: StudyDir, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_exploratory_results_say_so_first(study: StudyDir, capsys: pytest.CaptureFixture) -> None:
+def test_exploratory_results_say_so_first_and_replace_no_confirmatory_report(
+    study: StudyDir, capsys: pytest.CaptureFixture
+) -> None:
+    main([str(study.path), "--metric", "val/bpb"])
+    confirmatory = (study.report_path / "index.html").read_bytes()
+    capsys.readouterr()
     main([str(study.path), "--metric", "val/loss"])
     out = capsys.readouterr().out
     assert out.index("EXPLORATORY: metric is val/loss") < out.index("verdict")
-    assert "Exploratory" in (study.report_path / "index.html").read_text(encoding="utf-8")
-    assert "**Exploratory**" in (study.report_path / "report.md").read_text(encoding="utf-8")
+    folder = study.path / "report-val_loss"
+    assert f"Report: {folder / 'index.html'} (of another metric than the frozen one" in out
+    assert "Exploratory" in (folder / "index.html").read_text(encoding="utf-8")
+    assert "**Exploratory**" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (study.report_path / "index.html").read_bytes() == confirmatory
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_printed(
+    study: StudyDir, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(**_: object) -> None:  # a superuser may write anywhere
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    with pytest.raises(AblateError, match=r"/report cannot.*\(Permission denied\).*--out DIR"):
+        main([str(study.path)])
+    monkeypatch.undo()
+    (tmp_path / "file").touch()
+    with pytest.raises(AblateError, match=r"file/x cannot be written .*--out DIR"):
+        main([str(study.path), "--out", str(tmp_path / "file" / "x")])
+    assert capsys.readouterr().out == ""
 
 
 def test_latex_escapes_what_means_something_to_it(study: StudyDir) -> None:
@@ -216,3 +244,39 @@ def test_an_absurd_value_is_not_printed_digit_by_digit(
     written = (study.report_path / n for n in ("report.md", "effects.csv", "index.html"))
     for text in (capsys.readouterr().out, *(p.read_text(encoding="utf-8") for p in written)):
         assert not re.search(r"\d{100}", text)
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("lost", [(0, 1), (0,)])
+def test_a_baseline_that_ended_in_nan_is_counted_and_not_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture, lost: tuple[int, ...]
+) -> None:
+    rows = [
+        {"arm": a, "seed": s, "step": t, "val/bpb": 2.0 - 0.1 * t - 0.01 * s - 0.05 * (a == "b")}
+        for a in "ab"
+        for s in range(2)
+        for t in (1, 2)
+    ]
+    for row in rows:
+        if row["arm"] == "a" and row["seed"] in lost and row["step"] == 2:
+            row["val/bpb"] = float("nan")
+    pd.DataFrame(rows).to_csv(tmp_path / "curves.csv", index=False)
+    assert main([str(tmp_path / "curves.csv"), "--json"]) == 0
+    arm = json.loads(capsys.readouterr().out)["arms"][1]
+    assert arm["verdict"] == ("better" if len(lost) == 2 else "undecided")
+    assert f"reference {len(lost)}/2" in arm["note"]
+    main([str(tmp_path / "curves.csv")])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "cannot be estimated from the trials with a value" in said
+    assert "from one seed" not in said
+
+
+def test_the_level_of_an_early_look_is_rounded(study: StudyDir) -> None:
+    j = judge(load(study.path))
+    early = replace(j, rule=replace(j.rule, alpha=0.00447712345))
+    assert "99.55 % interval" in verdict_columns(early).values()
+    assert "alpha 0.004477;" in explain(early)
+    assert "99.55 % [" in json.dumps(effects_figure(early), default=str)
+    assert "95 % interval" in verdict_columns(j).values()
+    tiny = replace(j, rule=replace(j.rule, alpha=1e-6))
+    assert level(tiny) == "99.9999 %"

@@ -40,3 +40,10 @@ def test_it_names_what_differs_and_only_that(call: Call) -> None:
     assert "commit" in call("diff", "a/x-s0", "b/x-s0")[1]
     same = json.loads(call("diff", "a/x-s0", "a/x-s0", "--json")[1])
     assert not any(same[part] for part in ("diff", "data", "code", "environment"))
+
+
+def test_two_seeds_of_an_arm_differ_in_the_seed(call: Call) -> None:
+    write("a", {"seed": 0, "model": {"rope": False}}, "abc", "d1", "3.11")
+    write("b", {"seed": 1, "model": {"rope": False}}, "abc", "d1", "3.11")
+    found = json.loads(call("diff", "a/x-s0", "b/x-s0", "--json")[1])
+    assert found["diff"] == {"seed": [0, 1]}

@@ -19,8 +19,9 @@ from ablate.config.fingerprint import trial_id
 from ablate.config.sources import SOURCES, sources
 from ablate.errors import TrialEndedError
 from ablate.launch import job
+from ablate.launch.cancelling import mark
 from ablate.launch.job import FencedOffError, run_job
-from ablate.rundir import StudyDir, TrialDir
+from ablate.rundir import Attempt, StudyDir, TrialDir
 
 
 def steps_in_parquet(trial: TrialDir) -> list[int]:
@@ -85,6 +86,29 @@ def test_a_signal_stops_at_the_next_step_with_a_checkpoint_and_the_trial_goes_on
     state = run_job(trial, run=run)
     assert (state.status, state.attempt) == ("done", 2)
     assert steps_in_parquet(trial) == list(range(1, 31))
+
+
+def test_a_cancelled_trial_is_cancelled_by_the_signal_already(tmp_path: Path) -> None:
+    """Which comes before the heartbeat has seen the mark."""
+
+    def prepare_for_ever(attempt: Attempt, *_: object, **__: object) -> None:
+        mark(attempt.trial)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(20)
+
+    def ended_by(way: object, trial: TrialDir) -> tuple[str, str | None, str | None]:
+        state = run_job(trial, run=way)
+        return state.status, state.outcome, state.reason
+
+    told = ("cancelled", "cancelled", "as ablate cancel asked")
+    assert ended_by(prepare_for_ever, make_trial(tmp_path / "before")) == told
+    trial = make_trial(tmp_path / "within", steps=30, signal_at=13, signal=int(signal.SIGTERM))
+
+    def marked(attempt: Attempt, *words: object, **more: object) -> object:
+        mark(attempt.trial)
+        return run(attempt, *words, **more)
+
+    assert ended_by(marked, trial) == told
 
 
 def test_before_the_first_step_a_signal_interrupts_at_once(tmp_path: Path) -> None:

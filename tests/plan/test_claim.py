@@ -65,3 +65,9 @@ def test_what_makes_no_sense_is_refused_by_field(
     with pytest.raises(ConfigError, match=said) as raised:
         plan(factors=FACTORS, claim={**CLAIM, **change})
     assert raised.value.field == f"sweep.claim.{field}"
+
+
+@pytest.mark.parametrize("written", ["RoPE helps", ["RoPE helps"], 3])
+def test_a_claim_in_words_alone_is_told_where_the_words_go(plan, written: object) -> None:
+    with pytest.raises(ConfigError, match=r"list of mappings.*`statement`, beside `source`, `of`"):
+        plan(factors=FACTORS, claim=written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -202,3 +203,33 @@ def test_a_pilot_of_the_baseline_alone_is_the_scatter_between_its_seeds(tmp_path
     both = noise_of({"x": {"a": {0: 1.0, 1: 2.0}, "b": {0: 2.0, 1: 4.0}}}, "runs")
     assert both.kind == "studies"
     assert both.sd < both.unpaired, "pairing removes what the seeds share"
+
+
+def test_a_trial_that_several_studies_hold_is_one_sample(tmp_path) -> None:
+    values: dict[str, list[float | None]] = {"baseline": [1.0, 2.0], "a": [1.0, 3.0]}
+    _study(tmp_path, "first", values)
+    alone = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
+    _study(tmp_path, "again", values)
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    found = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
+    assert (
+        (found.df, found.sd, found.unpaired)
+        == (alone.df, alone.sd, alone.unpaired)
+        == (
+            1,
+            pytest.approx(0.5),
+            alone.unpaired,
+        )
+    )
+    assert "," not in found.source, "one study says all that there is"
+    # Another arm beside the same baseline is new; the baseline's own scatter is not.
+    _study(tmp_path, "more", {"baseline": [1.0, 2.0], "b": [1.0, 4.0]})
+    more = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
+    assert more.df == 2
+    assert more.unpaired == pytest.approx(((0.5 + 2.0 + 4.5) / 3) ** 0.5)
+    # The pilot alone: a copy adds nothing either.
+    for name in ("first", "again", "copy", "more"):
+        shutil.rmtree(tmp_path / name)
+    _study(tmp_path, "pilot", {"baseline": [1.0, 2.0, 3.0]})
+    shutil.copytree(tmp_path / "pilot", tmp_path / "pilot-copy")
+    assert noise_on_disk(str(tmp_path), "val/bpb", {"base"}).df == 2
