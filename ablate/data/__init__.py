@@ -6,6 +6,7 @@ raw, tokens               token files as they are, checked and memory-mapped
 order, documents          which sequences a step sees; documents and repetitions inside them
 ngrams                    the most frequent n-grams
 dataset, opening          Data, Batch, open_data
+corrupted, shifted        validation under noise, and of another domain
 """
 
 from ablate.data.corpora import CORPORA
@@ -13,6 +14,7 @@ from ablate.data.dataset import IGNORED, Batch, Data
 from ablate.data.documents import document_lengths, repetitive
 from ablate.data.ngrams import frequent_ngrams
 from ablate.data.opening import open_data, prepare_files
+from ablate.data.shifted import open_shifted
 
 __all__ = [
     "CORPORA",
@@ -22,6 +24,7 @@ __all__ = [
     "document_lengths",
     "frequent_ngrams",
     "open_data",
+    "open_shifted",
     "prepare_files",
     "repetitive",
 ]

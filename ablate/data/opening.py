@@ -33,7 +33,11 @@ __all__ = ["open_data", "prepare_files"]
 
 
 def open_data(
-    config: DataConfig, *, eos_token_id: int | None = None, progress: bool = False
+    config: DataConfig,
+    *,
+    eos_token_id: int | None = None,
+    progress: bool = False,
+    substitute: bool = True,
 ) -> Data:
     """The data that `config` names; downloads, tokenises and checks what was not yet.
 
@@ -44,6 +48,7 @@ def open_data(
         eos_token_id: The model's; it must be the tokenizer's, and is believed where the tokenizer
             has none and for token files as they are.
         progress: Shows a bar on a terminal while something is prepared.
+        substitute: Whether a corpus that cannot be fetched is replaced, with a warning.
 
     Raises:
         DataError: for anything that cannot be used, naming file, place and remedy.
@@ -59,7 +64,8 @@ def open_data(
     try:
         folder = _prepare(config, source, cache, eos_token_id, progress)
     except UnreachableError as error:
-        if config.path is not None or config.dataset is not None or config.tokenizer == "gpt2":
+        named = config.path is not None or config.dataset is not None
+        if named or config.tokenizer == "gpt2" or not substitute:
             raise
         folder = _prepare(
             config, fallback(source.name, error, cache), cache, eos_token_id, progress

@@ -152,7 +152,7 @@ def freeze_claims(
         base: overrides that every arm starts from.
 
     Raises:
-        ConfigError: where `of` or `against` fits no arm, or several.
+        ConfigError: where `of` or `against` fits no arm, or several, or measures no such metric.
     """
     frozen = []
     for claim in claims:
@@ -166,6 +166,7 @@ def freeze_claims(
             against = str(reference)
         require(of != against, "sweep.claim.against", claim.against, "is the same arm as `of`")
         metric, margin = claim.metric or decide.metric, claim.margin
+        _check_measured(metric, [arm for arm in arms if arm.name in (of, against)])
         if margin is None and claim.direction != "no_worse":
             if metric == decide.metric and claim.relative is None:
                 margin = decide.margin or decide.smallest_effect
@@ -175,6 +176,18 @@ def freeze_claims(
         filled = {"metric": metric, "margin": margin, "direction": direction}
         frozen.append(asdict(claim) | filled | {"of": of, "against": against})
     return frozen or None
+
+
+def _check_measured(metric: str, arms: Sequence[PlannedArm]) -> None:
+    """Robustness is measured only where it is asked for."""
+    for kind, field in (("noise", "token_noise"), ("shift", "shifted_data")):
+        if metric not in (f"robust/{kind}_loss", f"robust/{kind}_excess"):
+            continue
+        for arm in arms:
+            asked = arm.config["evaluate"][field] is not None
+            reason = f"is not measured by {arm.name}, where evaluate.{field} is null"
+            remedy = f"Set evaluate.{field} in sweep.baseline"
+            require(asked, "sweep.claim.metric", metric, reason, remedy)
 
 
 def _arm(field: str, word: str, arms: Sequence[PlannedArm], base: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ NOT_OF_AN_ARM = {
     "optim.lr",
     "data.path",
     "data.validation_path",
+    "evaluate.shifted_data",
     "hydra",
     *(f"{section}.{name}" for section, names in NESTED.items() for name in names),
 }

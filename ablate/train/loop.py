@@ -20,6 +20,7 @@ from ablate.errors import DivergedError
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
 from ablate.train.measure import UpdateNorm, measure
+from ablate.train.robustness import robustness
 from ablate.train.run import Run, seed_step
 from ablate.train.validation import validate
 from ablate.train.watch import Watch
@@ -91,7 +92,10 @@ def train(
         if due(step, c.measure_every):
             row |= measure(run, batch)
         if last or due(step, c.validate_every):
-            row |= (values := validate(run))
+            values = validate(run)
+            if last:
+                values |= robustness(run, values["val/loss"])
+            row |= values
             watch.event(step, "validation", **values)
             if not math.isfinite(values["val/loss"]):
                 diverge(watch, row, f"validation loss {values['val/loss']}")

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
-from ablate.data import IGNORED, Batch, Data, open_data, repetitive
+from ablate.data import IGNORED, Batch, Data, open_data, open_shifted, repetitive
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
 from ablate.spikes import Detector
@@ -63,6 +63,8 @@ class Run:
     detector: Detector
     response: Observe
     parallel: Alone
+    shifted: Data | None = None
+    """Text of another domain, where it is to be validated too."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -214,6 +216,9 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
+    named, shifted = config.evaluate.shifted_data, None
+    if named is not None:
+        shifted = open_shifted(named, config.data, data)
 
     precision, parallel = Precision(config.precision, device), parallel or Alone()
     model: Any = parallel.build(model_config, config.seed, precision)
@@ -241,6 +246,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         detector=Detector(),
         response=build_response(config.spikes, c.steps),
         parallel=parallel,
+        shifted=shifted,
     )
 
 

@@ -148,7 +148,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     peaks = [v for r in rows for k, v in r.items() if k.startswith("model/attention_logit_max/")]
     flops = flops_per_token(run.model_config, run.sequence_length)
     summary = {
-        **{k: v for k, v in rows[-1].items() if k.startswith("val/")},
+        **{k: v for k, v in rows[-1].items() if k.startswith(("val/", "robust/"))},
         "train/loss": sum(recent) / len(recent),
         "steps": c.steps,
         "tokens": tokens,
@@ -169,6 +169,8 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         summary |= measure_cache(run.model, ids, run.config.cache)
     if run.config.cache.preheat:
         summary |= measure_preheating(run.model, run.data, run.config.cache)
+    if run.shifted is not None:
+        summary["shifted_data_fingerprint"] = run.shifted.fingerprint
     if run.parallel.world_size > 1:
         summary["processes"] = run.parallel.world_size
     if peaks:

@@ -47,6 +47,7 @@ def test_the_plan_shows_it(plan) -> None:
         ({"of": "position=rope"}, "of", "fits no arm"),
         ({"of": "baseline"}, "of", "has no reference"),
         ({"against": "norm-rms"}, "against", "the same arm"),
+        ({"metric": "robust/shift_loss"}, "metric", "evaluate.shifted_data is null"),
         ({"absolute": -1.0}, "absolute", "contradicts relative"),
         ({"relative": 0.0}, "relative", "other than 0"),
         ({"relative": None}, "direction", "says nothing without a size"),

@@ -10,6 +10,7 @@ from ablate.config.schema.batching import BatchingConfig
 from ablate.config.schema.cache import CacheConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
+from ablate.config.schema.evaluation import EvaluateConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
 from ablate.config.schema.parallel import ParallelConfig
 from ablate.config.schema.running import TrackConfig
@@ -23,6 +24,7 @@ __all__ = [
     "ClipConfig",
     "ClusterConfig",
     "DataConfig",
+    "EvaluateConfig",
     "LossConfig",
     "OptimConfig",
     "ParallelConfig",

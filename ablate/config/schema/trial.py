@@ -11,6 +11,7 @@ from ablate.config.schema.batching import BatchingConfig
 from ablate.config.schema.cache import CacheConfig
 from ablate.config.schema.cluster import ClusterConfig
 from ablate.config.schema.data import DataConfig
+from ablate.config.schema.evaluation import EvaluateConfig
 from ablate.config.schema.optimisation import ClipConfig, OptimConfig, ScheduleConfig
 from ablate.config.schema.parallel import ParallelConfig
 from ablate.config.schema.running import TrackConfig
@@ -45,6 +46,7 @@ class TrialConfig:
     spikes: SpikesConfig = field(default_factory=SpikesConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
