@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from conftest import Call
+Call = Callable[..., tuple[int, str, str]]
 
 
 def test_prepared_files_go_into_a_folder_that_data_path_takes(call: Call) -> None:
