@@ -26,20 +26,9 @@ from ablate.spikes.order import with_batches
 __all__ = ["KEYS", "Frames", "flatten", "load"]
 
 _TRIAL_COLUMNS = [
-    *KEYS,
-    "lr",
-    "reference",
-    "status",
-    "outcome",
-    "reason",
-    "step",
-    "steps",
-    "attempt",
-    "fingerprint",
-    "parameters",
-    "flops_per_token",
-    "source",
-]
+    *KEYS, "lr", "reference", "status", "outcome", "reason", "step", "steps", "attempt",
+    "fingerprint", "parameters", "flops_per_token", "source",
+]  # fmt: skip
 _THREADS = 4
 
 

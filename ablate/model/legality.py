@@ -34,14 +34,8 @@ def check(c: ModelConfig) -> None:
 
 
 def _check_sizes(c: ModelConfig) -> None:
-    for name in (
-        "d_model",
-        "n_heads",
-        "n_layers",
-        "mlp_ratio",
-        "max_sequence_length",
-        "vocab_size",
-    ):
+    sizes = ("d_model", "n_heads", "n_layers", "mlp_ratio", "max_sequence_length", "vocab_size")
+    for name in sizes:
         value = getattr(c, name)
         require(value > 0, f"model.{name}", value, "must be at least 1")
     v = c.mlp_chunk

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from ablate.config.typed import check_types, require
 
 __all__ = ["POLICIES", "CacheConfig"]
 
-POLICIES = ("full", "window", "lru", "heavy_hitter", "dynamic", "dynamic_as_published")
+Policy = Literal["full", "window", "lru", "heavy_hitter", "dynamic", "dynamic_as_published"]
+POLICIES: tuple[str, ...] = get_args(Policy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheConfig:
     """Measured after training, on held-out text read as one stream; training never sees it."""
 
-    name: Literal[
-        "none", "full", "window", "lru", "heavy_hitter", "dynamic", "dynamic_as_published"
-    ] = "none"
+    name: Literal["none", Policy] = "none"
     """none: nothing is measured. full: nothing is let go. window: the oldest goes. lru: what no
     query attended to for longest. heavy_hitter: the least attention in all (arXiv 2306.14048).
     dynamic: a mixture of recency and attention. dynamic_as_published: a newcomer stays only where
