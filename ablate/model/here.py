@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from typing import Any
 
 import torch
 
@@ -45,7 +46,7 @@ def kernel_case(
     )
 
 
-def known() -> dict[str, bool]:
+def known() -> dict[str, Any]:
     """The fields of Case that depend on the machine."""
     return {
         "low_products": multiplies_bfloat16(),

@@ -119,7 +119,7 @@ def refuse(config: ModelConfig, case: Case) -> None:
         raise ConfigError(field, value, f"{name} {why}", remedy)
 
 
-def training_case(trial: TrialConfig, config: ModelConfig, device: str, **known: bool) -> Case:
+def training_case(trial: TrialConfig, config: ModelConfig, device: str, **known: Any) -> Case:
     """What the training steps of a trial ask of a kernel.
 
     Args:

@@ -69,11 +69,12 @@ def varlen(
     """By torch.nn.attention.varlen, which has no dropout."""
     from torch.nn.attention import varlen as kernels
 
+    attend: Any = kernels.varlen_attn
     rows, flat = (q.shape[0], q.shape[2]), [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
     span = (-1 if window is None else window - 1, 0) if causal else (-1, -1)
     grouped = {} if q.shape[1] == k.shape[1] else {"enable_gqa": True}
     edges, longest = packing.edges, packing.longest
-    y: Any = kernels.varlen_attn(*flat, edges, edges, longest, longest, window_size=span, **grouped)
+    y = attend(*flat, edges, edges, longest, longest, window_size=span, **grouped)
     return y.unflatten(0, rows).transpose(1, 2)
 
 
