@@ -17,7 +17,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
-from ablate.data import IGNORED, Batch, Data, open_data, open_shifted, repetitive
+from ablate.data import (
+    IGNORED,
+    Batch,
+    Data,
+    check_inference,
+    open_data,
+    open_shifted,
+    repetitive,
+)
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
 from ablate.spikes import Detector
@@ -220,6 +228,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
+    check_inference(data, config.cache)
     named, shifted = config.evaluate.shifted_data, None
     if named is not None:
         shifted = open_shifted(named, config.data, data)
