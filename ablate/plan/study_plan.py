@@ -155,7 +155,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """What `ablate plan --json` prints; `trials` is their number."""
-        from ablate.plan.roads import attention
+        from ablate.plan.roads import attention, compiled
 
         arms = [
             {
@@ -164,6 +164,7 @@ class Plan:
                 "change": arm.change,
                 "replaces": arm.replaces,
                 "attention": attention(arm.config),
+                "compiled": compiled(arm.config),
                 "trials": sum(trial.arm == arm.name for trial in self.trials),
             }
             for arm in self.arms

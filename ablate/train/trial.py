@@ -18,6 +18,7 @@ from ablate.rundir import Attempt
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
+from ablate.train.compiling import warm_up
 from ablate.train.inference import measure_inference
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
@@ -71,6 +72,8 @@ def run_trial(
         peak_memory.begin(device)
         run = assemble(typed, device, parallel)
         start = resume(run, attempt, record)
+        if (made := warm_up(run)) is not None:
+            record.event(start + 1 if start else 0, "compiled", **made)
 
         with Watch(run, record) as watch:
 
@@ -107,7 +110,8 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
         "attempt": attempt.number,
         "device": device_name(run.device),
         "attention": run.attention,
-        "compiled": run.config.train.compile and run.forward is not run.model,
+        "compiled": run.compiled is not None,
+        "compile_reason": run.compiling.reason,
     }
     if run.parallel.world_size > 1:
         facts["processes"] = run.parallel.world_size
@@ -167,6 +171,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "data_fingerprint": run.data.fingerprint,
         "device": device_name(run.device),
         "attention": "+".join(run.attention),
+        "compiled": run.compiled is not None,
         "torch": torch.__version__,
     }
     summary |= filling(rows, run, seconds) | damage(rows, attempt)
