@@ -106,6 +106,7 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     facts = {
         "attempt": attempt.number,
         "device": device_name(run.device),
+        "attention": run.attention,
         "compiled": run.config.train.compile and run.forward is not run.model,
     }
     if run.parallel.world_size > 1:
@@ -165,6 +166,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "flops": flops * tokens,
         "data_fingerprint": run.data.fingerprint,
         "device": device_name(run.device),
+        "attention": "+".join(run.attention),
         "torch": torch.__version__,
     }
     summary |= filling(rows, run, seconds) | damage(rows, attempt)
