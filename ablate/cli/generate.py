@@ -30,9 +30,7 @@ text's most frequent n-grams are there beforehand). Without it everything is kep
 
 def main(argv: Sequence[str]) -> int:
     parser = reading_parser("generate", description=DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument(
-        "words", nargs="*", metavar="TRIAL, PROMPT", help="STUDY/TRIAL or a folder"
-    )
+    parser.add_argument("words", nargs="*", metavar="TRIAL, PROMPT", help="STUDY/TRIAL or a folder")
     parser.add_argument("--tokens", type=int, default=64, help="new ones at most (64)")
     parser.add_argument("--beams", type=int, default=1, help="sequences that a search keeps (1)")
     parser.add_argument("--temperature", type=float, help="samples; 1 as the model has it")
