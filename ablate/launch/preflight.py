@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
-from ablate.data import Data, open_data, open_shifted
+from ablate.data import Data, check_inference, open_data, open_shifted
 from ablate.errors import ConfigError, PlanError
 from ablate.launch.ranks import rank_of
 from ablate.plan import gib, memory_of, too_large
@@ -46,6 +46,7 @@ def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
     data = data.with_batching(typed.batching)
     length = typed.train.sequence_length or typed.model["max_sequence_length"]
     data.check(typed.model["vocab_size"], length)
+    check_inference(data, typed.cache)
     if typed.evaluate.shifted_data is not None:
         open_shifted(typed.evaluate.shifted_data, typed.data, data, progress=progress)
     return data
@@ -61,6 +62,7 @@ def check_data_of_all(configs: Iterable[Mapping[str, Any]]) -> None:
             config["data"],
             config.get("batching"),
             config.get("evaluate"),
+            config.get("cache"),
             model["vocab_size"],
             model["eos_token_id"],
             *lengths,
@@ -99,6 +101,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.kernel import attention_of
     from ablate.train.memory import check_memory, device_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.parallel.units import units
@@ -114,6 +117,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    attention_of(typed, model_config, device)
     if typed.parallel.name == "none":  # else it is not known here how many share a batch
         check_memory(typed, sequence_length=length, device=device)
     check_fits(config, device.type, device_memory(device))

@@ -21,20 +21,22 @@ takes. Tensors that two operations share are counted once. What is measured with
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ablate.model.block_activations import (
     Pass,
     backward_bytes,
+    case_of,
     cast_bytes,
     fine_grained_bytes,
-    kernel,
     layer_bytes,
     norm_bytes,
 )
 from ablate.model.checkpointing import checkpoints_block
 from ablate.model.config import ModelConfig
+from ablate.model.kernels import choose
 from ablate.model.widths import layer_configs
 
 __all__ = ["Activations", "Pass", "activations"]
@@ -125,12 +127,18 @@ def _tables(c: ModelConfig, layers: list[ModelConfig], given: Pass) -> Iterator[
     if c.position_scheme == "rope":
         sizes = {layer.head_dim for layer in layers}
         yield sum(8 * t * size for size in sizes) * (1 + (c.yarn_factor is not None and kinds > 1))
-    if c.flash_attention or c.attention_backend == "flash":
-        return
-    per_head = c.n_heads if c.position_scheme in ("alibi", "relative") else 1
-    if c.position_scheme in ("alibi", "relative"):
-        yield (4 if c.position_scheme == "alibi" else 8 // per_head or 1) * per_head * t * t
+    scheme = c.position_scheme
+    per_head = c.n_heads if scheme in ("alibi", "relative") else 1
+    if scheme == "alibi":
+        yield 4 * per_head * t * t
+    elif scheme == "relative":
+        yield 8 * t * t
+    shown = case_of(layers[0], given)
     masked = given.documents and given.device == "cuda"
-    causal = per_head == 1 and kernel(layers[0], given) != "math" and not masked
-    biased = len(windows) if causal else kinds
-    yield biased * (given.rows if masked else 1) * per_head * p * t * t
+    for window in (False, True):
+        chosen = choose(c, dataclasses.replace(shown, window=window)).kernel
+        causal = not window and chosen == "sdpa" and per_head == 1 and not masked
+        if chosen not in ("math", "sdpa") or causal:
+            continue
+        tables = len(windows) if window else int(whole)
+        yield tables * (given.rows if masked else 1) * per_head * p * t * t

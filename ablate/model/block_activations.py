@@ -8,13 +8,12 @@ from typing import Literal
 
 from ablate.model.config import ModelConfig
 from ablate.model.count import matrices
+from ablate.model.kernels import Case, bias_of, choose
 
 __all__ = ["Pass", "backward_bytes", "cast_bytes", "fine_grained_bytes", "kernel", "layer_bytes", "norm_bytes"]
 
 SPLIT = 2**18
 """Elements from which a gated activation is fed by two products (`ablate.model.block.LARGE`)."""
-SHORT = 512
-"""Length up to which `auto` spells attention out in bfloat16 on a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,22 +139,31 @@ def norm_bytes(c: ModelConfig, given: Pass, size: int, *, inner: bool) -> Iterat
         yield (0 if kind == "rms" and wide == 4 and not c.norm_noise else wide) * s * size
 
 
+def case_of(c: ModelConfig, given: Pass) -> Case:
+    """What attention asks of a kernel, in a layer without a window."""
+    half = given.precision.startswith("fp16")
+    softmax = "fp16" if given.precision == "fp16" else "fp32"
+    return Case(
+        device=given.device,
+        dtype="fp16" if half else "bf16" if given.product == 2 else "fp32",
+        length=given.length,
+        head_dim=c.head_dim,
+        documents=given.documents,
+        bias=bias_of(c),
+        dropout=c.attention_dropout,
+        softmax=softmax if half else None,
+        low_products=given.native,
+    )
+
+
 def kernel(c: ModelConfig, given: Pass) -> str:
     """fused; or math and torch, where length x length weights a head exist: spelled out by
     `ablate.model.attention`, or by torch itself where its fused kernel for a CPU cannot do it.
     """
-    if c.block_type == "llama" or c.attention_backend == "math" or given.precision == "fp16":
+    if given.precision == "fp16" or choose(c, case_of(c, given)).kernel == "math":
         return "math"
-    cpu = given.device == "cpu"
-    if cpu and c.attention_backend == "auto" and not c.flash_attention:
-        low = given.product == 2 and given.native and given.precision != "fp16_protected"
-        if low and given.length <= SHORT:
-            return "math"
-    return "torch" if cpu and (c.attention_dropout or _trained_bias(c)) else "fused"
-
-
-def _trained_bias(c: ModelConfig) -> bool:
-    return c.position_scheme == "relative" or ":" in c.position_scheme
+    trained = bias_of(c) in ("relative", "own")
+    return "torch" if given.device == "cpu" and (c.attention_dropout or trained) else "fused"
 
 
 def _attention(c: ModelConfig, given: Pass) -> int:
@@ -177,6 +185,9 @@ def _attention(c: ModelConfig, given: Pass) -> int:
     if how != "fused":
         wide = 4 if how == "torch" or _widened(given) else p
         total += (3 * wide + given.operand) * s * d + _scores(c, given, how)
+        whole = how == "torch" or rotated or c.attention_layer_norm
+        if given.rows == 1 and whole and wide == p and not repeated and c.block_type != "llama":
+            raw, total = True, total - p * s * d  # the values of one row are a view, not a copy
         return total + (fused_projection if raw else 0)
     protected = given.precision == "fp16_protected" and given.device == "cpu"
     if protected or not given.native:

@@ -162,6 +162,8 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """What `ablate plan --json` prints; `trials` is their number."""
+        from ablate.plan.roads import attention
+
         arms = [
             {
                 "arm": arm.name,
@@ -169,6 +171,7 @@ class Plan:
                 "change": arm.change,
                 "replaces": arm.replaces,
                 "memory_per_gpu": arm.memory.to_json(),
+                "attention": attention(arm.config),
                 "trials": sum(trial.arm == arm.name for trial in self.trials),
             }
             for arm in self.arms

@@ -12,7 +12,7 @@ import pytest
 
 from ablate.config.compose import Composer
 from ablate.config.options import option_names
-from ablate.model import ModelConfig, attention, count, linear
+from ablate.model import ModelConfig, attention, count, here, linear
 from ablate.model.activations import Pass, activations
 from ablate.model.checkpointing import STRATEGIES
 from ablate.plan import resolve
@@ -27,7 +27,8 @@ GROUPS = (
     "kv_heads", "window", "dropout", "attention", "feed_forward", "block",
 )  # fmt: skip
 OPTIONS = [f"{group}={name}" for group in GROUPS for name in option_names(group, HERE)]
-WITHOUT = ("attention=flash",)
+WITHOUT = ("attention=flash", "attention=varlen", "attention=flex")
+"""Run on a GPU only."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,7 +36,8 @@ def low_precision_instructions() -> Iterator[None]:
     """As on a CPU that has them: nothing is computed, so any machine can tell."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linear, "has_low_precision_products", lambda low: True)
-        patch.setattr(attention, "_multiplies_bfloat16", lambda: True)
+        for module in (attention, here):
+            patch.setattr(module, "multiplies_bfloat16", lambda: True)
         yield
 
 
@@ -88,7 +90,8 @@ def test_documents_and_short_sequences_and_no_instructions(monkeypatch) -> None:
     model = model_of("model=olmo2", "size=1m", "model.n_layers=2")
     check(model, Pass(rows=4, length=256, precision="bf16", device="cpu"))
     monkeypatch.setattr(linear, "has_low_precision_products", lambda low: False)
-    monkeypatch.setattr(attention, "_multiplies_bfloat16", lambda: False)
+    for module in (attention, here):
+        monkeypatch.setattr(module, "multiplies_bfloat16", lambda: False)
     for precision in ("bf16", "pure_bf16", "fp16_protected"):
         check(model, Pass(rows=4, length=256, precision=precision, device="cpu", native=False))
     given = Pass(rows=4, length=256, precision="fp16", device="cpu", native=False)
