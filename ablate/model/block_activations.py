@@ -10,7 +10,16 @@ from ablate.model.config import ModelConfig
 from ablate.model.count import matrices
 from ablate.model.kernels import Case, bias_of, choose
 
-__all__ = ["Pass", "backward_bytes", "cast_bytes", "fine_grained_bytes", "kernel", "layer_bytes", "norm_bytes"]
+__all__ = [
+    "Pass",
+    "backward_bytes",
+    "case_of",
+    "cast_bytes",
+    "fine_grained_bytes",
+    "kernel",
+    "layer_bytes",
+    "norm_bytes",
+]
 
 SPLIT = 2**18
 """Elements from which a gated activation is fed by two products (`ablate.model.block.LARGE`)."""

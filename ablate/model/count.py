@@ -99,8 +99,8 @@ def block_parameters(config: ModelConfig) -> list[int]:
     """
     layers = layer_configs(config)
     sizes = {id(c): matrices(c) + _biases(c) + _block_norms(c) for c in layers}
-    below = [layers[0], *layers]
-    widened = [a.d_model * b.d_model * (a.d_model != b.d_model) for a, b in zip(below, layers)]
+    widths = [layers[0].d_model, *(layer.d_model for layer in layers)]
+    widened = [a * b * (a != b) for a, b in itertools.pairwise(widths)]
     return [sizes[id(c)] + extra for c, extra in zip(layers, widened, strict=True)]
 
 

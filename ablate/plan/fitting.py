@@ -78,7 +78,9 @@ def _remedies(
 ) -> Iterator[tuple[list[str], dict[str, Any], int]]:
     """Ever more of them together: chunks of logits, micro-batches, checkpointing, GPUs."""
     words: list[str] = []
-    changed = {name: dict(part) if isinstance(part, Mapping) else part for name, part in config.items()}
+    changed = {
+        name: dict(part) if isinstance(part, Mapping) else part for name, part in config.items()
+    }
     if not changed["loss"]["chunk"]:
         changed["loss"]["chunk"] = 1024
         words = [*words, "loss.chunk=1024"]

@@ -1,21 +1,22 @@
-"""Memory of one GPU (or of one process on a CPU) while an arm trains, by formula and without torch.
+"""Memory of a GPU (or of a process on a CPU) while an arm trains, by formula and without torch.
 
-| part        | bytes a process, of P parameters in n parts (n = 1: not divided)                     |
-|-------------|--------------------------------------------------------------------------------------|
-| weights     | w P / n; w is 2 in pure bf16, else 4: under autocast the weights stay float32        |
-| gradients   | the same, where they are kept (see below)                                            |
-| optimiser   | AdamW 2 w P / n, Lion w P / n, Muon w P / n of the matrices in blocks, AdamW the rest |
-| update      | w P / n: the copy from which the size of the update is measured                      |
-| gathered    | divided weights: w times the root unit, and twice the largest other unit             |
-| activations | `ablate.model.activations`, of one micro-batch of this process                       |
-| logits      | `ablate.model.logits`                                                                |
+| part        | bytes a process, of P parameters in n parts (n = 1: not divided)                |
+|-------------|---------------------------------------------------------------------------------|
+| weights     | w P / n; w is 2 in pure bf16, else 4: under autocast weights stay float32       |
+| gradients   | the same, where they are kept (see below)                                       |
+| optimiser   | AdamW 2 w P / n, Lion w P / n; Muon w for its matrices, 2 w for the rest        |
+| update      | w P / n: the copy from which the size of the update is measured                 |
+| gathered    | divided weights: w times the root unit, and twice the largest other unit        |
+| activations | `ablate.model.activations`, of one micro-batch of this process                  |
+| logits      | `ablate.model.logits`                                                           |
 
-The peak is the largest of three moments: the loss (activations and logits are there; gradients only
-where micro-batches went before), the backward pass of the last layers (what is computed again of a
-checkpointed one, instead of the logits), and the optimiser (all gradients, no activations; Lion
-makes its update beside them). Divided gradients are whole for a moment, a unit at a time, and once
-more in float32 while they are reduced. CUDA's own context and the allocator's fragments, some GiB
-together, are not counted: what is refused cannot fit; what is let through may still not.
+The peak is the largest of three moments: the loss (activations and logits are there; gradients
+only where micro-batches went before), the backward pass of the last layer (what is computed again
+of a checkpointed one, and the gradients within it, instead of the logits), and the optimiser (all
+gradients, no activations; Lion makes its update beside them). Divided gradients are whole for a
+moment, a unit at a time, and once more in float32 while they are reduced. CUDA's own context and
+the allocator's fragments, some GiB together, are not counted: what is refused cannot fit; what is
+let through may still not.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def processes_of(config: Mapping[str, Any]) -> int:
 
 
 def device_of(config: Mapping[str, Any]) -> str:
-    """cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one."""
+    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one."""
     device = config["train"]["device"]
     if device == "auto":
         return "cuda" if config["cluster"]["gpus"] else "cpu"

@@ -17,8 +17,8 @@ from ablate.config.schema import PrecisionConfig
 from ablate.model import ModelConfig, OLMo
 from ablate.model.activations import Pass
 from ablate.model.linear import has_low_precision_products
-from ablate.model.widths import is_uniform
 from ablate.model.protection import protect
+from ablate.model.widths import is_uniform
 from ablate.train.precision import Precision
 
 __all__ = ["DEPTH", "Traced", "has_instructions", "shallow", "trace"]
@@ -68,12 +68,12 @@ def trace(config: ModelConfig, given: Pass, *, head: bool = True) -> Traced:
     return Traced(parameters=sum(p.numel() for p in model.parameters()), kept=kept)
 
 
-def shallow(config: ModelConfig) -> ModelConfig:
+def shallow(config: ModelConfig, depth: int = DEPTH) -> ModelConfig:
     """The model with so few layers, where they are all of one width."""
-    if config.n_layers <= DEPTH or not is_uniform(config) or config.foundation_layers is not None:
+    if config.n_layers <= depth or not is_uniform(config) or config.foundation_layers is not None:
         return config
     size = config.block_group_size
-    return config.replace(n_layers=DEPTH, block_group_size=size if DEPTH % size == 0 else 1)
+    return config.replace(n_layers=depth, block_group_size=size if depth % size == 0 else 1)
 
 
 def has_instructions(precision: str) -> bool:

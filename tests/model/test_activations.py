@@ -57,8 +57,8 @@ def check(model: ModelConfig, given: Pass, *, head: bool = True, bound: float = 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset(preset: str) -> None:
     """At its own length and width, with few of its layers."""
-    model = shallow(model_of(f"model={preset}"))
-    for precision, strategy in (("bf16", None), ("fp32", "fine_grained"), ("bf16", "whole_layer")):
+    model = shallow(model_of(f"model={preset}"), 2)
+    for precision, strategy in (("bf16", None), ("fp32", "fine_grained")):
         rows, length = 2, model.max_sequence_length
         given = Pass(
             rows=rows, length=length, precision=precision, device="cpu", checkpointing=strategy
@@ -68,16 +68,17 @@ def test_every_preset(preset: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy(strategy: str) -> None:
-    model = model_of("model=olmo2", "size=1m", "model.n_layers=9")
+    model = model_of("model=olmo2", "size=1m", "model.n_layers=5")
     given = Pass(rows=2, length=128, precision="fp32", device="cpu", checkpointing=strategy)
-    check(model, given)
-    check(model, given, head=False)
+    check(model, given, head=strategy != "one_in_two")
 
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o not in WITHOUT])
 def test_every_option_of_the_architecture(option: str) -> None:
     """Large enough that a gated activation is fed by two products."""
-    base = ["model=olmo2"] if not option.startswith(("block=llama", "placement")) else ["model=gpt2"]
+    base = (
+        ["model=olmo2"] if not option.startswith(("block=llama", "placement")) else ["model=gpt2"]
+    )
     if option.startswith(("norm", "bias", "dropout", "embedding")):
         base = ["model=gpt2"]
     precision = ("fp32", "bf16", "pure_bf16")[OPTIONS.index(option) % 3]
