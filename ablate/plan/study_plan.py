@@ -47,6 +47,13 @@ class PlannedArm:
         """Of one GPU, or of one process on a CPU; by formula."""
         return memory_of(self.config)
 
+    @functools.cached_property
+    def attention(self) -> dict[str, dict[str, str]]:
+        """Kind of device to kernel to the reason for it; raises ConfigError where none serves."""
+        from ablate.plan.roads import attention
+
+        return attention(self.config)
+
     @property
     def fingerprint(self) -> str:
         """Of the configuration without its seed: the same arm in any study."""
@@ -162,8 +169,6 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """What `ablate plan --json` prints; `trials` is their number."""
-        from ablate.plan.roads import attention
-
         arms = [
             {
                 "arm": arm.name,
@@ -171,7 +176,7 @@ class Plan:
                 "change": arm.change,
                 "replaces": arm.replaces,
                 "memory_per_gpu": arm.memory.to_json(),
-                "attention": attention(arm.config),
+                "attention": arm.attention,
                 "trials": sum(trial.arm == arm.name for trial in self.trials),
             }
             for arm in self.arms
