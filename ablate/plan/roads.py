@@ -59,17 +59,17 @@ def check_roads(arms: Sequence[PlannedArm]) -> None:
     """Raises PlanError, with the arm's name, for what no machine could compute so."""
     for arm in arms:
         try:
-            attention(arm.config)
+            _ = arm.attention
         except ConfigError as error:
             raise PlanError(f"Arm {arm.name}: {error}") from error
 
 
 def road_lines(arms: Sequence[PlannedArm]) -> list[str]:
     """For the foot of a plan; arms that are computed alike share a line."""
-    kernels = {arm.name: _each_device(attention(arm.config), _said) for arm in arms}
+    kernels = {arm.name: _each_device(arm.attention, _said) for arm in arms}
     lines = _alike("Attention", kernels)
     if any(arm.config["train"]["compile"] for arm in arms):
-        roads = {arm.name: _each_device(compiled(arm.config), _told) for arm in arms}
+        roads = {arm.name: _each_device(arm.compiled, _told) for arm in arms}
         lines += _alike("Steps", roads)
     return lines
 
