@@ -28,6 +28,7 @@ from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
+from ablate.train.phases import Phases
 from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
 from ablate.train.schedule import Rate, build_schedule, warmup_steps
@@ -63,6 +64,9 @@ class Run:
     detector: Detector
     response: Observe
     parallel: Alone
+    phases: Phases
+    ahead: int | None = None
+    """Batches that are made before they are asked for; None: as suits the device."""
     shifted: Data | None = None
     """Text of another domain, where it is to be validated too."""
 
@@ -71,10 +75,14 @@ class Run:
         return self.config.train.batch_size * self.sequence_length
 
     def next_batch(self, step: int) -> Batch:
-        """What `step` trains on; with filter_repetitions, repetitive rows have no labels."""
+        """What `step` trains on."""
+        return self.make_batch(self.response.batch(step))
+
+    def make_batch(self, number: int) -> Batch:
+        """Of the trial's order; with filter_repetitions, repetitive rows have no labels."""
         c = self.config.train
         batch = self.data.batch(
-            self.response.batch(step),
+            number,
             seed=self.config.seed,
             batch_size=c.batch_size,
             sequence_length=self.sequence_length,
@@ -246,6 +254,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         detector=Detector(),
         response=build_response(config.spikes, c.steps),
         parallel=parallel,
+        phases=Phases(device),
         shifted=shifted,
     )
 
