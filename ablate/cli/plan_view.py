@@ -15,6 +15,7 @@ from rich.text import Text
 from ablate.cli.amount import amount
 from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, rule_lines
+from ablate.cli.stack_view import stack_lines
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm
 
@@ -146,6 +147,7 @@ def _foot(plan: Plan) -> list[str]:
         lines.append(f"Paired with its reference after resizing, {who}: {paired}.")
     lines += rule_lines(plan.decide, plan.seeds) + claim_lines(plan.claim or [])
     lines += learning_lines(plan) + cost_lines(plan)
+    lines += stack_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]
 
 

@@ -12,6 +12,7 @@ learning.py   power and cost of a plan            speed.py     how fast arms ran
 lineage.py    baselines that were adopted         round.py     the next round of a search
 frozen.py     the plan of a frozen study          extension.py more seeds or arms for it
 manifest.py   manifest.json                     single.py    `ablate train` without a sweep
+stacking.py   trials that share a graph
 """
 
 from __future__ import annotations

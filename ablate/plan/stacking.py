@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from ablate.config.schema import TrialConfig
+from ablate.model.config import ModelConfig
 
 __all__ = ["Stacking", "graph_of", "reason_alone", "stacking_of"]
 
@@ -52,47 +55,39 @@ def stacking_of(trials: Iterable[tuple[str, Mapping[str, Any]]], size: int) -> S
 
 def reason_alone(config: Mapping[str, Any]) -> str | None:
     """Why a trial cannot be a member of any stack; None where it can."""
-    model, train = config["model"], config["train"]
+    trial, model = TrialConfig.from_mapping(config), ModelConfig.from_mapping(config["model"])
+    train = trial.train
+    backend = "flash" if model.flash_attention else model.attention_backend
+    dropout = (model.attention_dropout, model.residual_dropout, model.embedding_dropout)
     found = [
-        (config["parallel"]["name"] != "none", "it is trained by several processes"),
-        (_drops(model), "dropout (all members would draw from one stream of random numbers)"),
-        (config["batching"]["name"] != "concat", "its batches differ in length"),
-        (config["data"]["document_masking"], "its documents differ in length"),
-        (config["precision"]["name"].startswith("fp16"), "a gradient scaler of its own"),
-        (train["compile"] is True, "train.compile"),
-        (train["activation_checkpointing"] is not None, "activation checkpointing"),
-        (config["loss"]["chunk"] > 0, "loss.chunk"),
-        (model["mlp_chunk"] > 0, "model.mlp_chunk"),
-        (not _plain_norms(model), "norms with noise, segments or clipped gradients"),
-        (_backend(model) not in BACKENDS, f"the attention kernel {_backend(model)}"),
+        (trial.parallel.name != "none", "it is trained by several processes"),
+        (any(dropout), "dropout (all members would draw from one stream of random numbers)"),
+        (trial.batching.name != "concat", "its batches differ in length"),
+        (trial.data.document_masking, "its documents differ in length"),
+        (trial.precision.name.startswith("fp16"), "a gradient scaler of its own"),
+        (train.compile is True, "train.compile"),
+        (train.activation_checkpointing is not None, "activation checkpointing"),
+        (trial.loss.chunk > 0, "loss.chunk"),
+        (model.mlp_chunk > 0, "model.mlp_chunk"),
+        (not model.plain_norms, "norms with noise, segments or clipped gradients"),
+        (model.position_scheme == "relative", "a trained bias of the attention logits"),
+        (backend not in BACKENDS, f"the attention kernel {backend}"),
     ]
     reasons = [reason for holds, reason in found if holds]
-    named = [str(model[key]) for key in ("layer_norm_type", "activation_type", "position")]
+    named = (model.layer_norm_type, model.activation_type, model.position_scheme)
     reasons += [f"code of your own ({name})" for name in named if ":" in name]
     return "; ".join(reasons) or None
 
 
 def graph_of(config: Mapping[str, Any]) -> str:
     """Equal for trials that can share a stack."""
-    model = config["model"]
-    left_out = INFORMATION if model["position"] in SCALED_POSITIONS else INFORMATION | INITIAL
+    trial, model = TrialConfig.from_mapping(config), ModelConfig.from_mapping(config["model"])
+    scaled = model.position_scheme in SCALED_POSITIONS
+    left_out = INFORMATION if scaled else INFORMATION | INITIAL
     kept = {
-        "model": {k: v for k, v in model.items() if k not in left_out},
-        "train": {k: config["train"][k] for k in OF_GRAPH},
-        "precision": config["precision"]["name"],
-        "z_loss": config["loss"]["z_loss"],
+        "model": {k: v for k, v in asdict(model).items() if k not in left_out},
+        "train": {k: getattr(trial.train, k) for k in OF_GRAPH},
+        "precision": trial.precision.name,
+        "z_loss": trial.loss.z_loss,
     }
     return json.dumps(kept, sort_keys=True, default=str)
-
-
-def _drops(model: Mapping[str, Any]) -> bool:
-    return any(model[f"{kind}_dropout"] for kind in ("attention", "residual", "embedding"))
-
-
-def _plain_norms(model: Mapping[str, Any]) -> bool:
-    changed = model["norm_noise"] or model["norm_segments"] or model["norm_grad_clip"]
-    return not changed and model["layer_norm_scale"]
-
-
-def _backend(model: Mapping[str, Any]) -> str:
-    return "flash" if model["flash_attention"] else str(model["attention_backend"])

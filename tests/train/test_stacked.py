@@ -82,13 +82,13 @@ def members(config, count: int = 3, **sections: Any) -> list[dict[str, Any]]:
         ({"train": {"steps": 20, "micro_batch_size": 2}, "loss": {"z_loss": 1e-4}}, 1e-6),
         ({"model": {"rope": True, "layer_norm_type": "rms", "attention_layer_norm": True,
                     "norm_after": True, "weight_tying": False, "activation_type": "swiglu"}}, 1e-6),
-        ({"model": {"position": "relative", "n_kv_heads": 1, "activation_type": "relu2"}}, 1e-6),
+        ({"model": {"position": "sinusoidal", "n_kv_heads": 1, "activation_type": "relu2"}}, 1e-6),
         ({"model": {"alibi": True, "sliding_window": 8, "block_type": "llama"}}, 1e-6),
         ({"model": {"position": "learned", "peri_norm": True, "include_bias": True}}, 1e-6),
         ({"precision": {"name": "bf16"}}, 5e-3),
         ({"precision": {"name": "pure_bf16"}, "model": {"layer_norm_type": "low_precision"}}, 2e-2),
     ],
-    ids=["gpt2", "accumulation", "olmo2", "relative", "alibi", "learned", "bf16", "pure_bf16"],
+    ids=["gpt2", "accumulation", "olmo2", "sinusoidal", "alibi", "learned", "bf16", "pure_bf16"],
 )  # fmt: skip
 def test_losses_are_those_of_trials_alone(sections, tolerance, config, tmp_path):
     sections = {"train": {"steps": 20}, **sections}
