@@ -66,7 +66,7 @@ class Stack:
             present = [s for s in self.seats if s.taken]
             if all(s.batch is not None for s in present):
                 try:
-                    self._compute(present)
+                    self.compute(present)
                 except BaseException as error:
                     self._broken = error
                     raise
@@ -90,7 +90,7 @@ class Stack:
                 own.copy_(p)
                 p.data = own
 
-    def _compute(self, present: list[Seat]) -> None:
+    def compute(self, present: list[Seat]) -> None:
         """Gradients and losses of every member that is there, from its batch."""
         runs, first = [s.run for s in present], present[0].run
         batches = [s.batch for s in present]
