@@ -1,6 +1,6 @@
 """Training steps of trials that are stacked, against the same trials one after the other.
 
-    python -m benchmarks.stacked                     # eight seeds, d = 32, 64, 128, this machine's CPU
+    python -m benchmarks.stacked           # eight seeds, d = 32, 64, 128, on the CPU
     python -m benchmarks.stacked --device cuda --width 256 --width 512
 
 One process, one thread, alternating; a step is batch, forward, backward, clipping and AdamW of

@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
-from ablate.data import Data, open_data, open_shifted
+from ablate.data import Data, check_inference, open_data, open_shifted
 from ablate.errors import ConfigError
 
 __all__ = ["check_data", "check_data_of_all", "check_training", "check_writable"]
@@ -44,6 +44,7 @@ def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
     data = data.with_batching(typed.batching)
     length = typed.train.sequence_length or typed.model["max_sequence_length"]
     data.check(typed.model["vocab_size"], length)
+    check_inference(data, typed.cache)
     if typed.evaluate.shifted_data is not None:
         open_shifted(typed.evaluate.shifted_data, typed.data, data, progress=progress)
     return data
@@ -59,6 +60,7 @@ def check_data_of_all(configs: Iterable[Mapping[str, Any]]) -> None:
             config["data"],
             config.get("batching"),
             config.get("evaluate"),
+            config.get("cache"),
             model["vocab_size"],
             model["eos_token_id"],
             *lengths,

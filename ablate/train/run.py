@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import os
 import shutil
@@ -17,13 +16,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
-from ablate.data import IGNORED, Batch, Data, open_data, open_shifted, repetitive
+from ablate.data import (
+    IGNORED,
+    Batch,
+    Data,
+    check_inference,
+    open_data,
+    open_shifted,
+    repetitive,
+)
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
 from ablate.spikes import Detector
 from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.device import choose_device, seed_step
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
@@ -224,6 +232,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
+    check_inference(data, config.cache)
     named, shifted = config.evaluate.shifted_data, None
     if named is not None:
         shifted = open_shifted(named, config.data, data)
@@ -266,31 +275,3 @@ def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
         log.warning("train.compile=true is ignored: there is no C++ compiler (install g++).")
         return model
     return torch.compile(model)
-
-
-def choose_device(name: str) -> torch.device:
-    """Raises ConfigError for a GPU that is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        reason = f"this machine has {torch.cuda.device_count()} CUDA devices"
-        raise ConfigError("train.device", name, reason, "Use train.device=auto or cpu")
-    return device
-
-
-def seed_step(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
-    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn.
-
-    Every process of a trial draws its own.
-
-    torch.manual_seed does it for every kind of device that there is, in 400 us instead of 5.
-    """
-    place = f"{seed}/{step}/{rank}" if rank else f"{seed}/{step}"
-    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
-    value = int.from_bytes(digest, "big") >> 1
-    torch.default_generator.manual_seed(value)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(value)
-    elif device.type == "mps":
-        torch.mps.manual_seed(value)

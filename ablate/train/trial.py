@@ -18,13 +18,12 @@ from ablate.rundir import Attempt
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
+from ablate.train.inference import measure_inference
 from ablate.train.loader import Loader
-from ablate.train.long_context import measure_cache, stream_tokens
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
 from ablate.train.peak_flops import peak_flops
 from ablate.train.phases import PHASES
-from ablate.train.preheating import check_preheating, measure_preheating
 from ablate.train.record import Record, Silence
 from ablate.train.run import Run, assemble, choose_device
 from ablate.train.stacked import Seat
@@ -81,8 +80,6 @@ def run_trial(
         if seat is not None:
             seat.take(run)
             attempt.note(**seat.facts, seats=list(seat.stack.trials))
-        if typed.cache.preheat:
-            check_preheating(run.data, typed.cache)
         start = resume(run, attempt, record, {} if seat is None else seat.facts)
 
         with Watch(run, record) as watch, Loader(run) as loader:
@@ -98,7 +95,10 @@ def run_trial(
             attempt.note(peak_memory=held)
         if reason is not None:
             return Result(status="preempted", step=step, reason=reason)
-        summary = summarise(run, attempt) if parallel.leads else {}
+        found = measure_inference(run, attempt) if typed.cache.measures else {}
+        if found and not typed.train.keep_final:
+            drop_weights(run, attempt, step)
+        summary = summarise(run, attempt) | found if parallel.leads else {}
         return Result(status="done", step=step, summary=summary)
 
 
@@ -141,7 +141,8 @@ def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) ->
 
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:
     c = run.config.train
-    weightless = step == c.steps and not c.keep_final
+    needed = c.keep_final or run.config.cache.measures  # which is done with the final weights
+    weightless = step == c.steps and not needed
 
     def before_commit() -> None:
         # An event of a checkpoint that is never committed belongs to steps that will be done again.
@@ -151,6 +152,12 @@ def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> N
     run.parallel.save(run, attempt, step, weightless=weightless, before_commit=before_commit)
     if run.parallel.leads:
         checkpoint.prune(attempt, 1 if weightless else c.keep_checkpoints)
+
+
+def drop_weights(run: Run, attempt: Attempt, step: int) -> None:
+    """Leaves of the last step the fact alone that it was done."""
+    run.parallel.save(run, attempt, step, weightless=True, before_commit=lambda: None)
+    checkpoint.prune(attempt, 1)
 
 
 def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
@@ -185,11 +192,6 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
-    if run.config.cache.name != "none":
-        ids = stream_tokens(run.data.held_out, run.config.cache).to(run.device)
-        summary |= measure_cache(run.model, ids, run.config.cache)
-    if run.config.cache.preheat:
-        summary |= measure_preheating(run.model, run.data, run.config.cache)
     if run.shifted is not None:
         summary["shifted_data_fingerprint"] = run.shifted.fingerprint
     if run.parallel.world_size > 1:
