@@ -160,6 +160,19 @@ def test_a_cancelled_member_leaves_and_the_others_go_on(tmp_path):
     assert states[trials[1].id] == ["done"]
 
 
+def test_a_signal_stops_every_member_with_a_checkpoint_of_its_own(tmp_path):
+    path = tmp_path / "runs" / "s"
+    trials = [
+        make_trial(path, "asks", steps=200, pause=0.03, signal_at=5),
+        make_trial(path, "hears", steps=200, pause=0.03),
+    ]
+    launched(make_study(path, trials), None)
+    for trial in trials:
+        state = trial.live_state()
+        assert (state.status, state.reason) == ("preempted", "stopped by SIGTERM")
+        assert trial.newest_checkpoint()[1] == state.step > 0
+
+
 # ---- with real training
 
 
