@@ -3,9 +3,9 @@
     python -m benchmarks.stacked           # eight seeds, d = 32, 64, 128, on the CPU
     python -m benchmarks.stacked --device cuda --width 256 --width 512
 
-One process, one thread, alternating (on a CPU: CPU seconds); a step is batch, forward, backward, clipping and AdamW of
-every member. The ratio is (one after the other) / (stacked), so above 1 stacking wins; the interval
-is a 95 % bootstrap over rounds of the ratio of medians.
+One process, one thread, alternating (on a CPU in CPU seconds); a step is batch, forward, backward,
+clipping and AdamW of every member. The ratio is (one after the other) / (stacked), so above 1
+stacking wins; the interval is a 95 % bootstrap over rounds of the ratio of medians.
 """
 
 from __future__ import annotations
