@@ -78,6 +78,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.kernel import attention_of
     from ablate.train.memory import check_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.parallel.units import units
@@ -93,6 +94,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    attention_of(typed, model_config, device)
     if typed.parallel.name == "none":  # else it is not known here how many share a batch
         check_memory(typed, sequence_length=length, device=device)
     Precision(typed.precision, device)

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from ablate.config.schema.cache import CacheConfig
 from ablate.errors import ConfigError
-from ablate.model.attention import Scope, attend, choose_backend
+from ablate.model.attention import Scope, attend
 from ablate.model.eviction import BY_ORDER, KEEPERS, Held
+from ablate.model.here import kernel_case
+from ablate.model.kernels import choose
 from ablate.model.linear import compute_dtype
 from ablate.model.rotary import Rotation, rotate
 
@@ -165,7 +167,9 @@ class Stream:
             x = parts["emb_norm"](x)
         place = model.position.embed(self.position, ids.shape[1], x)
         x = x if place is None else x + place
-        scope = Scope(backend=choose_backend(model.config, x, compute_dtype(x), biased=True))
+        case = kernel_case(model.config, x.device, compute_dtype(x), x.shape[1])
+        case = dataclasses.replace(case, masked="keys from a cache")
+        scope = Scope(backend=choose(model.config, case).kernel)
         for block, held in zip(model.blocks, self.layers, strict=True):
             x, _ = block(x, scope, held, False)
         x = x[:, -1:] if last else x

@@ -32,6 +32,7 @@ from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
 from ablate.train.device import choose_device, seed_step
+from ablate.train.kernel import attention_of
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
@@ -73,6 +74,8 @@ class Run:
     response: Observe
     parallel: Alone
     phases: Phases
+    attention: dict[str, str]
+    """The kernels that compute it in a step, each with the reason."""
     ahead: int | None = None
     """Batches that are made before they are asked for; None: as suits the device."""
     shifted: Data | None = None
@@ -229,6 +232,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         raise ConfigError("train.sequence_length", length, reason)
     ranks = 1 if parallel is None else parallel.world_size
     check_memory(config, sequence_length=length, device=device, ranks=ranks)
+    attention = attention_of(config, model_config, device)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
@@ -264,6 +268,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         response=build_response(config.spikes, c.steps),
         parallel=parallel,
         phases=Phases(device),
+        attention=attention,
         shifted=shifted,
     )
 

@@ -173,6 +173,7 @@ class Seat:
     def take(self, run: Run) -> None:
         """Before anything holds on to the weights of `run`."""
         self.stack.place(run, self.number)
+        run.attention = {_kernel(run): "trials that are stacked"}
         self.run, self.parameters = run, dict(zip(run.names, run.parameters, strict=True))
 
     def gradients(self, run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
@@ -187,12 +188,18 @@ class Seat:
             self.stack.turn.notify_all()
 
 
-def _template(run: Run) -> nn.Module:
-    """The graph without weights. Kernels that cannot be batched over members are replaced: on a
-    CPU torch has no such rule for its fused attention.
+def _kernel(run: Run) -> str:
+    """Of the attention: one that can be batched over members. On a CPU torch has no such rule for
+    its fused kernel, and the llama block spells the softmax out everywhere.
     """
-    backend = "sdpa" if run.device.type == "cuda" else "math"
-    config = dataclasses.replace(run.model_config, attention_backend=backend, init_device="meta")
+    fused = run.device.type == "cuda" and run.model_config.block_type != "llama"
+    return "sdpa" if fused else "math"
+
+
+def _template(run: Run) -> nn.Module:
+    """The graph without weights."""
+    kernel = _kernel(run)
+    config = dataclasses.replace(run.model_config, attention_backend=kernel, init_device="meta")
     model = OLMo(config, init_params=False)
     assert not list(model.buffers()), "a buffer would be shared by all members"
     return model.train()

@@ -120,6 +120,7 @@ def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) ->
     facts = {
         "attempt": attempt.number,
         "device": device_name(run.device),
+        "attention": run.attention,
         "compiled": run.config.train.compile and run.forward is not run.model,
         **known,
     }
@@ -183,6 +184,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "mfu": None if peak is None else flops * tokens / seconds / peak / run.parallel.world_size,
         "data_fingerprint": run.data.fingerprint,
         "device": device_name(run.device),
+        "attention": "+".join(run.attention),
         "torch": torch.__version__,
     }
     summary |= phases_of(rows, seconds) | filling(rows, run, seconds) | damage(rows, attempt)

@@ -21,6 +21,12 @@ Call = Callable[..., tuple[int, str, str]]
 READERS = ("status", "report", "spikes", "logs", "sync")
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pictures take most of a report's time, and say nothing about files."""
+    monkeypatch.setattr("ablate.analysis.publish.draw", lambda *_: None)
+
+
 @pytest.fixture
 def study(call: Call, tmp_path: Path) -> StudyDir:
     made = make_study(tmp_path / "runs" / "s", arms=1, seeds=2)

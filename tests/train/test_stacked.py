@@ -184,6 +184,7 @@ def test_the_record_says_who_sat_where(config, tmp_path):
         trial = TrialDir(tmp_path / f"{i}")
         (start,) = events(trial, "start")
         assert (start["stacked"], start["seat"]) == (2, i)
+        assert list(start["attention"]) == ["math"]
         assert trial.newest_attempt().record()["seats"] == ["0", "1"]
 
 
