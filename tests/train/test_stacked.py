@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ablate.errors import DivergedError
+from ablate.plan.stacking import graph_of
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
 from ablate.train.stacked import Stack
@@ -75,24 +76,34 @@ def members(config, count: int = 3, **sections: Any) -> list[dict[str, Any]]:
     return made
 
 
+OLMO2 = {
+    "rope": True, "layer_norm_type": "rms", "attention_layer_norm": True, "norm_after": True,
+    "weight_tying": False, "activation_type": "swiglu",
+}  # fmt: skip
+ACCUMULATED = {"train": {"steps": 20, "micro_batch_size": 2}, "loss": {"z_loss": 1e-4}}
+LLAMA = {"alibi": True, "sliding_window": 8, "block_type": "llama"}
+SINGLE = {"position": "none", "n_kv_heads": 1, "activation_type": "relu2"}
+BIASED = {"position": "learned", "peri_norm": True, "include_bias": True}
+PURE = {"precision": {"name": "pure_bf16"}, "model": {"layer_norm_type": "low_precision"}}
+
+
 @pytest.mark.parametrize(
     ("sections", "tolerance"),
     [
-        ({}, 1e-6),
-        ({"train": {"steps": 20, "micro_batch_size": 2}, "loss": {"z_loss": 1e-4}}, 1e-6),
-        ({"model": {"rope": True, "layer_norm_type": "rms", "attention_layer_norm": True,
-                    "norm_after": True, "weight_tying": False, "activation_type": "swiglu"}}, 1e-6),
-        ({"model": {"position": "sinusoidal", "n_kv_heads": 1, "activation_type": "relu2"}}, 1e-6),
-        ({"model": {"alibi": True, "sliding_window": 8, "block_type": "llama"}}, 1e-6),
-        ({"model": {"position": "learned", "peri_norm": True, "include_bias": True}}, 1e-6),
-        ({"precision": {"name": "bf16"}}, 5e-3),
-        ({"precision": {"name": "pure_bf16"}, "model": {"layer_norm_type": "low_precision"}}, 2e-2),
+        pytest.param({}, 1e-6, id="gpt2"),
+        pytest.param({"model": OLMO2}, 1e-6, id="olmo2"),
+        pytest.param(ACCUMULATED, 1e-6, id="accumulation"),
+        pytest.param({"precision": {"name": "bf16"}}, 5e-3, id="bf16"),
+        pytest.param({"model": SINGLE}, 1e-6, id="multi-query", marks=pytest.mark.slow),
+        pytest.param({"model": LLAMA}, 1e-6, id="llama", marks=pytest.mark.slow),
+        pytest.param({"model": BIASED}, 1e-6, id="peri-norm", marks=pytest.mark.slow),
+        pytest.param(PURE, 2e-2, id="pure_bf16", marks=pytest.mark.slow),
     ],
-    ids=["gpt2", "accumulation", "olmo2", "sinusoidal", "alibi", "learned", "bf16", "pure_bf16"],
-)  # fmt: skip
+)
 def test_losses_are_those_of_trials_alone(sections, tolerance, config, tmp_path):
     sections = {"train": {"steps": 20}, **sections}
     settings = members(config, **sections)
+    assert len({graph_of(own) for own in settings}) == 1
     results = train_together(tmp_path / "stack", settings)
     assert [getattr(r, "status", r) for r in results] == ["done"] * 3
     for i, own in enumerate(settings):
@@ -145,7 +156,11 @@ def test_stopped_at_different_steps_each_goes_on_from_its_own(config, tmp_path):
         assert all(torch.equal(a[k], b[k]) for k in a)
 
 
-@pytest.mark.parametrize("spikes", ["rewind", "skip_batch", "lower_lr", "clip_update", "stop"])
+@pytest.mark.parametrize(
+    "spikes",
+    ["rewind", "skip_batch"]
+    + [pytest.param(n, marks=pytest.mark.slow) for n in ("lower_lr", "clip_update", "stop")],
+)
 def test_each_responds_to_its_own_spikes(spikes, config, tmp_path, monkeypatch):
     """What is done about one member's loss concerns it alone, and is what it does by itself."""
     from ablate.train.respond import RESPONSES
