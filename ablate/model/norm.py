@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 
 from ablate.config.imports import users_own
@@ -35,8 +36,9 @@ def spelled_out(x: Tensor) -> bool:
     even then, so a last bit that differs before such a rounding would show as 1e-7 behind it.
     And under vmap (trials that are stacked), which knows no derivatives but torch's own.
     """
-    mapped = torch._C._functorch.is_batchedtensor(x)
-    return mapped or x.dtype == torch.float64 or torch.compiler.is_compiling()
+    if torch.compiler.is_compiling():  # first: the compiler could not trace what follows
+        return True
+    return x.dtype == torch.float64 or is_batchedtensor(x)
 
 
 class Norm(nn.Module):
