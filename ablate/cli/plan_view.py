@@ -15,9 +15,10 @@ from rich.text import Text
 from ablate.cli.amount import amount
 from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, rule_lines
+from ablate.cli.memory_view import memory_line
 from ablate.cli.stack_view import stack_lines
 from ablate.errors import show
-from ablate.plan import Plan, PlannedArm, road_lines
+from ablate.plan import Plan, PlannedArm, gib, road_lines
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
@@ -68,6 +69,7 @@ def _table(plan: Plan) -> Table:
         table.add_column("arm, and what it differs in", overflow="fold", ratio=1)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("FLOPs/token", justify="right", no_wrap=True)
+    table.add_column("memory", justify="right", no_wrap=True)
     if any(arm.resized for arm in plan.arms):
         table.add_column("resized", overflow="fold")
     table.add_column("trials", justify="right", no_wrap=True)
@@ -79,7 +81,7 @@ def _table(plan: Plan) -> Table:
             row = [Text(arm.name), Text(arm.reference or "–"), Text(_differences(arm))]
         else:
             row = [_above(arm)]
-        row += [f"{arm.parameters:,}", amount(arm.flops_per_token)]
+        row += [f"{arm.parameters:,}", amount(arm.flops_per_token), gib(arm.memory.peak)]
         if any(other.resized for other in plan.arms):
             row.append(Text(_pairs(arm.resized) or "–"))
         table.add_row(*row, str(counts[arm.name]), amount(counts[arm.name] * plan.tokens))
@@ -103,6 +105,7 @@ def _list(plan: Plan) -> RenderableType:
             text.append(f"  {_differences(arm)}\n")
         text.append(f"  {arm.parameters:,} parameters, {amount(arm.flops_per_token)} FLOPs/token, ")
         text.append(f"{counts[arm.name]} trials, {amount(counts[arm.name] * plan.tokens)} tokens\n")
+        text.append(f"  {gib(arm.memory.peak)} of memory\n")
         if arm.resized:
             text.append(f"  resized: {_pairs(arm.resized)}\n")
     text.rstrip()
@@ -137,6 +140,7 @@ def _foot(plan: Plan) -> list[str]:
         f"({amount(plan.tokens)} tokens): {amount(plan.total_tokens)} tokens, "
         f"{amount(plan.total_flops)}FLOPs in all."
     ]
+    lines.append(memory_line(plan))
     if plan.rates:
         lines += _rate_lines(plan)
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
@@ -172,7 +176,15 @@ def _rate_lines(plan: Plan) -> list[str]:
 
 
 def check_view(results: Sequence[Any], width: int) -> RenderableType:
-    """The proofs of `--check`, one line for each arm."""
+    """The proofs of `--check`, one line for each arm, and how good the plan's memory is."""
     lines = [Text(""), Text("Checked by building:", style="bold")]
     lines += [Text(f"  {result.arm}: {result.proof}") for result in results]
+    worst = max(results, key=lambda result: abs(result.off))
+    lines.append(
+        Text(
+            f"Activations by formula are off by {worst.off:+.1%} at the most, in {worst.arm}: "
+            f"{gib(worst.activations)} where autograd keeps {gib(worst.traced)} "
+            f"({worst.layers} layers on a CPU)."
+        )
+    )
     return Group(*lines)

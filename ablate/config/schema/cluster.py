@@ -63,6 +63,8 @@ class ClusterConfig:
     nodes: int = 1
     gpus: int = 0
     """Of a node, for the whole allocation."""
+    gpu_memory: str | None = None
+    """Of one GPU: 80G, 24G. What cannot fit it is refused; null: unknown, and nothing is."""
     cpus: int = 1
     """Cores of a node, for the whole allocation."""
     memory: str | None = None
@@ -123,6 +125,9 @@ class ClusterConfig:
         require(enough, "cluster.grace", self.grace, reason)
         ok = self.memory is None or bool(re.fullmatch(r"\d+[KMGT]", self.memory))
         require(ok, "cluster.memory", self.memory, "is no amount of memory", "Write 500M or 8G")
+        ok = self.gpu_memory is None or bool(re.fullmatch(r"[1-9]\d*[KMGT]", self.gpu_memory))
+        reason = "is no amount of memory"
+        require(ok, "cluster.gpu_memory", self.gpu_memory, reason, "Write 24G or 80G")
         self._check_mappings()
 
     def _check_mappings(self) -> None:
