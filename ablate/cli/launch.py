@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Parser
 from ablate.cli.running import conclude, missing_of, run_here
+from ablate.cli.stack_view import stack_lines
 from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
@@ -52,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
     plan = asked_plan(options.overrides)
     for note in plan.notes:
         print(f"Note: {note}", file=sys.stderr)
+    for line in stack_lines(plan):
+        print(line, file=sys.stderr)
     _refuse_force(plan)
     again = RETRIED if options.retry_failed else ()
     command = shlex.join(["ablate", "launch", *options.overrides])

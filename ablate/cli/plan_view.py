@@ -16,6 +16,7 @@ from ablate.cli.amount import amount
 from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, rule_lines
 from ablate.cli.memory_view import memory_line
+from ablate.cli.stack_view import stack_lines
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm, gib, road_lines
 
@@ -151,6 +152,7 @@ def _foot(plan: Plan) -> list[str]:
     lines += road_lines(plan.arms)
     lines += rule_lines(plan.decide, plan.seeds) + claim_lines(plan.claim or [])
     lines += learning_lines(plan) + cost_lines(plan)
+    lines += stack_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]
 
 

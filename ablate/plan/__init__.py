@@ -14,6 +14,7 @@ roads.py      the kernels that compute an arm
 frozen.py     the plan of a frozen study          extension.py more seeds or arms for it
 memory.py     bytes of a GPU, by formula        fitting.py   refuses what cannot fit
 manifest.py   manifest.json                     single.py    `ablate train` without a sweep
+stacking.py   trials that share a graph
 """
 
 from __future__ import annotations

@@ -20,18 +20,15 @@ from ablate.train.batch import to_tensors
 from ablate.train.clip import gradient_norms
 from ablate.train.clock import alternate, ratio, spread
 from ablate.train.compiling import warm_up
+from ablate.train.device import choose_device, seed_step
+from ablate.train.peak_flops import peak_flops
 from ablate.train.peers import PEERS, is_installed
-from ablate.train.run import Run, assemble, choose_device, seed_step
+from ablate.train.run import Run, assemble
 from ablate.train.trial import deterministic, device_name
 
 __all__ = ["Timing", "bench_arm", "bench_peers", "peers_of"]
 
 PHASES: tuple[str, ...] = ("data", "forward", "backward", "optimiser")
-DATASHEET = {
-    "H200": 989e12, "H100": 989e12, "A100": 312e12, "A10G": 70e12, "L40S": 362e12, "L4": 121e12,
-    "V100": 125e12, "B200": 2250e12,
-}  # fmt: skip
-"""Dense FLOP/s of products of 16 bits, by the makers' data sheets."""
 SQUARE = 2048
 """Side of the matrices that show what a device without a data sheet can do."""
 
@@ -141,11 +138,10 @@ def wait(device: torch.device) -> None:
 
 def _peak_rate(run: Run) -> tuple[float, str]:
     """FLOP/s that this device could do at most, and who says so."""
-    name = device_name(run.device)
+    known = peak_flops(run.device, run.config.precision.name)
+    if known is not None:
+        return known, f"data sheet of {device_name(run.device)}"
     sixteen = run.config.precision.name != "fp32"
-    for model, rate in DATASHEET.items() if sixteen else ():
-        if model in name:
-            return rate, f"data sheet of the {model}"
     dtype = torch.bfloat16 if sixteen and run.device.type != "cpu" else torch.float32
     a = torch.randn(SQUARE, SQUARE, device=run.device, dtype=dtype)
     a, best = a / a.norm(), float("inf")
@@ -208,7 +204,7 @@ def bench_peers(
     with deterministic(typed.train.threads):
         run = assemble(typed, device)
         compiling = warm_up(run)
-        batch = to_tensors(run.batch(1), device)
+        batch = to_tensors(run.make_batch(1), device)
         ids = batch.input_ids
         steps: dict[str, Callable[[], object]] = {"ablate": lambda: _bare_step(run, batch)}
         for name in names:

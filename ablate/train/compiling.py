@@ -129,7 +129,7 @@ def warm_up(run: Any) -> dict[str, Any] | None:
     folder = cache_folder(run.config.data.cache_dir)
     run.model.train()
     with locked(folder, f"compiled-{run.compiled.key}"):
-        batch = to_tensors(run.batch(1), run.device)
+        batch = to_tensors(run.make_batch(1), run.device)
         part = next(batch.split(run.parallel.micro_batch(run.config.train)))
         with run.parallel.synchronised(last=False):
             run.precision.backward(run.losses(run.forward, part).sum())

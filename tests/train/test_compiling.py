@@ -82,7 +82,7 @@ def test_the_fingerprint_tells_compiled_from_eager(config) -> None:
 
 def gradients(ready: Any, number: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
     ready.model.train()
-    losses = ready.losses(ready.forward, to_tensors(ready.batch(number), CPU))
+    losses = ready.losses(ready.forward, to_tensors(ready.make_batch(number), CPU))
     losses.sum().backward()
     found = [p.grad.clone() for p in ready.parameters]
     ready.optimiser.zero_grad(set_to_none=True)
