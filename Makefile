@@ -10,6 +10,9 @@ TORCH   ?=
 # Test processes at once; each test run is mostly one thread.
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 
+# Files stay whole, SLURM's tests together, long ones first (tests/conftest.py).
+SPREAD := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
 .PHONY: help demo test test-full test-gpu check format install install-dev lock bench clean
 
 help:
@@ -30,10 +33,10 @@ demo: install
 
 test: install-dev check
 	@echo "== The tests"
-	$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow and not gpu"
+	$(PYTEST) $(SPREAD) -m "not slow and not gpu"
 
 test-full: install-dev check
-	$(PYTEST) -n $(JOBS) --dist loadfile -m "not gpu"
+	$(PYTEST) $(SPREAD) -m "not gpu"
 
 test-gpu: install-dev
 	$(PYTEST) -m gpu

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,42 @@ import pytest
 # wait for all; so one thread each, unless a test asks for more.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Processes that tests start find our modules compiled, also where the shell forbids that.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell gives this to what it starts in the background, and children inherit it: then no
     # test of Ctrl-C could interrupt anything.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LONG = (
+    "slurm", "train", "parallel", "contract", "analysis", "parity", "hydra", "cli", "config",
+    "model", "plan", "spikes", "track", "launch", "data",
+)  # fmt: skip
+"""Folders, those that take longest first: what begins last should be short, or the other test
+processes wait for it.
+"""
+ROOT = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several test processes (`--dist loadgroup --no-loadscope-reorder`): a file stays in one,
+    and all that needs the SLURM cluster in the first, which brings it up once.
+    """
+    places = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(ROOT).parts[0], len(LONG)))
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            file = str(item.path.relative_to(ROOT))
+            item.add_marker(pytest.mark.xdist_group("slurm" if _needs_cluster(item) else file))
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return bool({"box", "boxes"} & fixtures) or item.get_closest_marker("slurm") is not None
 
 
 class _Herald:
@@ -51,3 +85,11 @@ def _logging_of_its_own() -> Iterator[None]:
         if handler not in before:
             root.removeHandler(handler)
     root.setLevel(level)
+
+
+@pytest.fixture
+def warm_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See `warm.py`: for tests that launch in this process."""
+    from tests.warm import SUBPROCESS
+
+    monkeypatch.setattr("ablate.launch.pool.subprocess", SUBPROCESS)

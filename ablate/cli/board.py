@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from ablate.cli.overview import STYLES, counts_line
+from ablate.cli.overview import STYLES, counts_line, damages_of
 from ablate.cli.progress import duration
 from ablate.launch.slurm.states import IN_QUEUE
 from ablate.rundir import ENDED, STATUSES
@@ -70,7 +70,9 @@ def board(status: Mapping[str, Any], screen: Screen, *, everything: bool = False
             lines += ["", *_table(shown, screen)]
         left = len(trials) - len(shown)
         lines.append(screen.paint(cut(f"... and {left} more trials: --all", screen.width), "dim"))
-    return lines + _errors(trials, status["study"], screen)
+    lines += _errors(trials, status["study"], screen)
+    wrong = [f"damaged: {said}" for said in damages_of(trials)]
+    return [*lines, *([""] if wrong else []), *wrong]
 
 
 # ---- the parts

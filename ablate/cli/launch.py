@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from ablate.cli.running import conclude, missing_of, run_here
 from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
-from ablate.launch.retrying import RETRIED
+from ablate.launch.retrying import RETRIED, mend_states
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
 
@@ -53,15 +54,24 @@ def main(argv: Sequence[str]) -> int:
     for note in plan.notes:
         print(f"Note: {note}", file=sys.stderr)
     _refuse_force(plan)
-    again = RETRIED if options.retry_failed else ()
-    command = shlex.join(["ablate", "launch", *options.overrides])
-    study, cluster = study_of(plan), plan.trials[0].config["cluster"]
+    study, mended = study_of(plan), []
     if study.exists() and not options.dry_run:
         freeze(plan)  # refuses another plan at once
+        mended = mend_states(study)
+        for said in mended:
+            print(f"ablate launch: {said}", file=sys.stderr)
+    return _launch(plan, study, options) or (1 if mended else 0)
+
+
+def _launch(plan: Plan, study: StudyDir, options: argparse.Namespace) -> int:
+    from ablate.launch.freeze import freeze
+    from ablate.launch.preflight import check_writable
+
+    again = RETRIED if options.retry_failed else ()
+    command = shlex.join(["ablate", "launch", *options.overrides])
+    cluster = plan.trials[0].config["cluster"]
     missing = missing_of(study, again) if study.exists() else []
     if not options.dry_run:
-        from ablate.launch.preflight import check_writable
-
         check_writable(study.path.parent)
         budget.check(study, cluster["max_gpu_hours"], [t.id for t in missing])
         for trial in missing:
@@ -82,14 +92,14 @@ def main(argv: Sequence[str]) -> int:
 
         return conclude(debug_plan(plan, command=command, again=again), None)
 
-    def prepare() -> tuple[StudyDir, list[list[TrialDir]]]:
+    def prepare() -> list[list[TrialDir]]:
         frozen = freeze(plan, command)
         remember_plan(frozen, plan, command)
         found, pilot = missing_of(frozen, again), {trial.id for trial in plan.pilot_trials}
         first = [trial for trial in found if trial.id in pilot]
-        return frozen, [first, [t for t in found if t.id not in pilot]] if first else [found]
+        return [first, [t for t in found if t.id not in pilot]] if first else [found]
 
-    study, stopped = run_here([arm.config for arm in plan.arms], prepare, again, _say_floor)
+    stopped = run_here(study, [arm.config for arm in plan.arms], prepare, again, _say_floor)
     return conclude(study, stopped)
 
 

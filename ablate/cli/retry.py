@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Sequence
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.trials import pick_trial
 from ablate.errors import AblateError
-from ablate.launch.retrying import RETRIED, chosen, reopen
+from ablate.launch.retrying import RETRIED, chosen, mend_states, reopen
 from ablate.rundir import find_study
 
 __all__ = ["main"]
@@ -54,12 +55,15 @@ def main(argv: Sequence[str]) -> int:
         else:
             print(*[t.id for t in trials], f"{len(trials)} trials. Nothing was done.", sep="\n")
         return 0
+    mended = mend_states(study)
+    for said in mended:
+        print(f"ablate retry: {said}", file=sys.stderr)
     if not trials:
         print(f"{study.name}: nothing {' or '.join(statuses or RETRIED)}, so nothing to run again.")
-        return 0
+        return 1 if mended else 0
     for trial in trials:
         print(f"{trial.id} {reopen(trial)}", flush=True)
     from ablate.cli.running import run_study
 
     command = shlex.join(["ablate", "retry", *argv])
-    return run_study(study, trials, command, here=options.here)
+    return run_study(study, trials, command, here=options.here) or (1 if mended else 0)

@@ -13,7 +13,7 @@ from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.progress import progress_of_trial
 from ablate.errors import AblateError, ConfigError, DivergedError, TrialError
-from ablate.rundir import State, TrialDir
+from ablate.rundir import State, StudyDir, TrialDir
 
 __all__ = ["failure", "main", "recorded", "run_single"]
 
@@ -108,14 +108,20 @@ def recorded(
         of_sweep: see `run_single`.
         here: whether it is to run on this machine, whose device is checked then.
     """
-    from ablate.launch.preflight import check_data, check_training, check_writable
+    from ablate.launch.preflight import (
+        check_data_of_all,
+        check_training,
+        check_writable,
+        freeze_data,
+    )
     from ablate.launch.singles import record_single
     from ablate.plan import single_trial
 
     single = single_trial(overrides, common=common, of_sweep=of_sweep)
     config: dict[str, Any] = single.trial.config
     check_writable(Path(config["runs_dir"]))
-    check_data(config, progress=True)
+    study = StudyDir(Path(config["runs_dir"]) / single.study)
+    texts = check_data_of_all([config], study)
     if here:
         from ablate.launch.processes import check
         from ablate.launch.ranks import rank_of
@@ -123,6 +129,7 @@ def recorded(
         check(config, rank_of().world_size)
         check_training(config)
     trial = record_single(single)
+    freeze_data(study, texts)
     if config["force"]:
         trial.set_aside()
     return trial, config

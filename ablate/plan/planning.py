@@ -34,6 +34,7 @@ from ablate.plan.speed import Speeds, speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm
 from ablate.plan.sweep import SweepConfig, design_function
 from ablate.plan.trials import trials_of
+from ablate.plan.without_effect import refuse_common, refuse_repeated_groups, without_effect
 
 __all__ = ["plan_sweep", "plan_written", "sweep_section"]
 
@@ -52,7 +53,20 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
         raise PlanError(
             f"sweep={name} has no `sweep:` section. Write at least its question and factors."
         )
-    return plan_written(written, name, [f"sweep={name}"], base_overrides, composer, notes)
+    refuse_repeated_groups(base_overrides, composer)
+    first = [f"sweep={name}"]
+    plan = plan_written(written, name, first, base_overrides, composer, notes)
+    refuse_common(
+        {
+            line: why
+            for line, why in without_effect(
+                arm.config, [*first, *plan.base, *arm.overrides], composer
+            ).items()
+            if line in base_overrides
+        }
+        for arm in plan.arms
+    )
+    return plan
 
 
 def sweep_section(overrides: Sequence[str], composer: Composer) -> tuple[Any, list[str]]:

@@ -19,7 +19,10 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    warm_launches: None,
 ) -> Call:
     """`ablate WORDS` in this process and an empty folder: exit code, standard output and error."""
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 
 from ablate.config.compose import Composer
@@ -30,13 +33,23 @@ OPTIONS = [
 ]
 
 
+@functools.cache
+def base_of(model: str) -> dict[str, Any]:
+    return resolve(COMPOSER.compose([f"model={model}"]))
+
+
+@functools.cache
+def fingerprint_of(model: str) -> str:
+    return effective_fingerprint(base_of(model))
+
+
 @pytest.mark.parametrize("model", COMPOSER.choices("model"))
 @pytest.mark.parametrize("option", OPTIONS)
 def test_it_composes_with_every_base_model_and_differs_from_it(model: str, option: str) -> None:
-    base = resolve(COMPOSER.compose([f"model={model}"]))
+    base = base_of(model)
     affine = ["model.layer_norm_with_affine=true"] if option == "norm=segmented" else []
     arm = resolve(COMPOSER.compose([f"model={model}", option, *affine]))
-    assert effective_fingerprint(arm) != effective_fingerprint(base)
+    assert effective_fingerprint(arm) != fingerprint_of(model)
     config = ModelConfig(**{**arm["model"], "init_device": "meta"})
     if arm["model"] == base["model"]:
         return

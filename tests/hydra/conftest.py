@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    warm_launches: None,
 ) -> Callable[..., tuple[int, str, str]]:
     """`ablate train -m WORDS` in this process and an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)

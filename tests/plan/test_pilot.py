@@ -24,7 +24,7 @@ sweep:
 
 
 @pytest.fixture
-def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_launches: None) -> list[str]:
     """A sweep whose trials take a second."""
     monkeypatch.chdir(tmp_path)
     text = "".join(f"{i} times {i} is {i * i}, and so it goes on. " for i in range(400))
