@@ -87,7 +87,8 @@ def _head(status: Mapping[str, Any], screen: Screen) -> list[str]:
     if status["question"]:
         lines += [cut(" ".join(status["question"].split()), screen.width)]
     steps, done = sum(t["steps"] for t in trials), sum(_steps_done(t) for t in trials)
-    parts = [f"{100 * done / steps:.0f} % of all steps"] if steps else []
+    # Rounded down: 100 % is when all is done.
+    parts = [f"{100 * done // steps} % of all steps"] if steps else []
     if eta := study_eta(trials):
         parts.append(f"about {duration(eta)} left")
     hours = status.get("gpu_hours") or {}
@@ -226,7 +227,8 @@ def _errors(trials: Iterable[Mapping[str, Any]], study: str, screen: Screen) -> 
 
 
 def _steps_done(t: Mapping[str, Any]) -> int:
-    return t["steps"] if t["status"] in ENDED else t["step"]
+    """Of a trial that came to its end all; of one that failed or was cancelled, what it did."""
+    return t["steps"] if t["status"] in ("done", "diverged") else t["step"]
 
 
 def cut(text: str, width: int) -> str:

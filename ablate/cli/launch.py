@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -60,12 +61,17 @@ def main(argv: Sequence[str]) -> int:
         mended = mend_states(study)
         for said in mended:
             print(f"ablate launch: {said}", file=sys.stderr)
-    return _launch(plan, study, options) or (1 if mended else 0)
+    code = _launch(plan, study, options) or (1 if mended else 0)
+    if options.json and not options.dry_run:
+        from ablate.cli.overview import study_status
+
+        print(json.dumps(study_status(study), indent=2))
+    return code
 
 
 def _launch(plan: Plan, study: StudyDir, options: argparse.Namespace) -> int:
     from ablate.launch.freeze import freeze
-    from ablate.launch.preflight import check_writable
+    from ablate.launch.preflight import check_writable, refuse_edited
 
     again = RETRIED if options.retry_failed else ()
     command = shlex.join(["ablate", "launch", *options.overrides])
@@ -73,6 +79,8 @@ def _launch(plan: Plan, study: StudyDir, options: argparse.Namespace) -> int:
     missing = missing_of(study, again) if study.exists() else []
     if not options.dry_run:
         check_writable(study.path.parent)
+        if missing:
+            refuse_edited(study, missing)
         budget.check(study, cluster["max_gpu_hours"], [t.id for t in missing])
         for trial in missing:
             if trial.live_state().status == "cancelled":
@@ -80,10 +88,13 @@ def _launch(plan: Plan, study: StudyDir, options: argparse.Namespace) -> int:
     if cluster["name"] == "slurm":
         from ablate.launch.slurm.launch import launch_plan
 
-        launch_plan(plan, command=command, again=again, dry_run=options.dry_run, hold=options.hold)
-        return 0
+        say = _say if options.json else print
+        launch_plan(plan, command=command, again=again, dry_run=options.dry_run, hold=options.hold,
+                    say=say)  # fmt: skip
+        if not (options.dry_run and options.json):
+            return 0
     if options.dry_run:
-        _show_dry_run(plan, study, again)
+        _show_dry_run(plan, study, again, options.json)
         return 0
     if study.exists() and not missing:
         return conclude(study, None)
@@ -113,7 +124,11 @@ def _say_floor(study: StudyDir) -> None:
         print(line, file=sys.stderr)
 
 
-def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str], as_json: bool) -> None:
     from ablate.launch.freeze import differences
     from ablate.launch.local import workers_for
 
@@ -121,15 +136,21 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
     if study.exists():
         found = differences(study.manifest(), plan.manifest())
         if found:
-            print(f"Would be refused, {study.name} is frozen otherwise: {'; '.join(found)}.")
+            said = f"Would be refused, {study.name} is frozen otherwise: {'; '.join(found)}."
+            print(said, file=sys.stderr if as_json else sys.stdout)
         states = {t.id: t.live_state() for t in study.trials()}
-    run = 0
+    trials = []
     for planned in plan.trials:
         state = states.get(planned.id)
         status = state.status if state else "new"
-        runs = status not in ENDED or status in again
-        run += runs
-        print(f"{'run ' if runs else 'skip'}  {status:<10}{planned.id}")
+        trials.append({"id": planned.id, "status": status,
+                       "runs": status not in ENDED or status in again})  # fmt: skip
+    if as_json:
+        print(json.dumps({"study": study.name, "trials": trials}, indent=2))
+        return
+    for trial in trials:
+        print(f"{'run ' if trial['runs'] else 'skip'}  {trial['status']:<10}{trial['id']}")
+    run = sum(trial["runs"] for trial in trials)
     config = plan.trials[0].config
     workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], 0)
     print(
@@ -154,6 +175,9 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and write nothing"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one object on standard output: how the study stands"
     )
     parser.add_argument("--hold", action="store_true", help="slurm: submit the jobs held")
     parser.add_argument("--retry-failed", action="store_true", help="run failed trials again")

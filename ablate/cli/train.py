@@ -4,6 +4,7 @@ multirun.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
 
     options, rank = _parser().read(argv), rank_of()
     if options.multirun:
+        if options.json:
+            raise AblateError("--json is of one trial; of a multirun `ablate status STUDY --json`.")
         if rank.world_size > 1:
             reason = "each of these processes would run the whole multirun"
             remedy = "Start one process; hydra/launcher=slurm gives each trial those that it needs"
@@ -52,12 +55,17 @@ def main(argv: Sequence[str]) -> int:
     if rank.rank > 0:
         return follow()
     with leading():
-        return _train(options.overrides)
+        return _train(options.overrides, options.json)
 
 
-def _train(overrides: Sequence[str]) -> int:
+def _train(overrides: Sequence[str], as_json: bool) -> int:
     trial, state = run_single(overrides)
-    print(_story(trial, state))
+    if as_json:
+        facts = {k: getattr(state, k) for k in ("status", "reason", "step", "steps", "attempt")}
+        told = {"study": trial.study_path.name, "id": trial.id, "path": str(trial.path), **facts}
+        print(json.dumps({**told, "summary": trial.summary() or {}}, indent=2))
+    else:
+        print(_story(trial, state))
     if state.status == "failed":
         raise TrialError(failure(trial, state))
     if state.status == "preempted":
@@ -183,6 +191,9 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="a Hydra multirun over a=1,2,..."
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="how the trial ended, as one object on standard output"
     )
     parser.add_argument(
         "--dry-run",

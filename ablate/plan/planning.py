@@ -47,7 +47,7 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
         PlanError: for what would not be an honest comparison, with the arm's name.
     """
     composer = Composer(cwd)
-    name, base_overrides = _sweep_name(overrides)
+    name, base_overrides = _sweep_name(overrides, composer)
     written, notes = sweep_section(overrides, composer)
     if not isinstance(written, dict):
         raise PlanError(
@@ -116,7 +116,7 @@ def plan_written(
     return dataclasses.replace(plan, notes=[*notes, *plan.notes])
 
 
-def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
+def _sweep_name(overrides: Sequence[str], composer: Composer) -> tuple[str, list[str]]:
     """The sweep's name, and the overrides that concern the trials."""
     name, rest = None, []
     for override in overrides:
@@ -130,6 +130,7 @@ def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
         elif not key.startswith("sweep."):
             rest.append(override)
     if not name or name == "null":
+        composer.compose(rest)  # where the word was mistyped (sweeep=hello), that is said
         raise PlanError(
             "A plan needs a sweep: write sweep=NAME, a file of sweeps/ (for example sweep=hello)."
         )
@@ -173,7 +174,9 @@ def _refuse_bracket_clash(sweep: SweepConfig, specs: list[ArmSpec]) -> None:
     for arm in sweep.rated_arms:
         if arm not in names:
             reason = f"there is no arm of this name (arms: {', '.join(names)})"
-            raise ConfigError(f"sweep.lr.{arm}", sweep.rates_of(arm), reason, closest(arm, names))
+            raise ConfigError(
+                f"sweep.lr.{arm}", sweep.rates_of(arm), reason, closest(arm, names, listed=True)
+            )
     for spec in specs:
         taken = {"optim.lr": "sweep.lr"} if sweep.rates_of(spec.name) else {}
         if sweep.budget is not None:

@@ -68,10 +68,11 @@ def single_trial(
         ConfigError: naming the field.
     """
     for override in () if of_sweep else overrides:
-        if override.partition("=")[0].lstrip("+~").split(".")[0] == "sweep":
+        key = _key(override)
+        if key.split(".")[0] == "sweep":
             value = override.partition("=")[2]
             remedy = "Use `ablate plan` and `ablate launch` with a sweep"
-            raise ConfigError("sweep", value, "a single trial has no sweep", remedy)
+            raise ConfigError(key, value, "a single trial has no sweep", remedy)
     composer = Composer(cwd)
     if not of_sweep:
         refuse_repeated_groups(overrides, composer)
