@@ -16,7 +16,7 @@ from ablate.cli.amount import amount
 from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, rule_lines
 from ablate.errors import show
-from ablate.plan import Plan, PlannedArm
+from ablate.plan import Plan, PlannedArm, road_lines
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
@@ -144,6 +144,7 @@ def _foot(plan: Plan) -> list[str]:
         if len(names) > MOST_NAMED:
             who = f"{len(names)} of {len(plan.arms)} arms"
         lines.append(f"Paired with its reference after resizing, {who}: {paired}.")
+    lines += road_lines(plan.arms)
     lines += rule_lines(plan.decide, plan.seeds) + claim_lines(plan.claim or [])
     lines += learning_lines(plan) + cost_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]

@@ -24,6 +24,7 @@ YOUNGER = {
     "loss": {"chunk": 0},
     "model": {"mlp_chunk": 0},
     "cache": {"preheat": 0, "preheat_n": [3], "prompts": 64, "prompt_tokens": 32},
+    "precision": {"fused_norms": True},
     "evaluate": {"token_noise": None, "shifted_data": None},
 }
 """Fields that came later, with the value that changes nothing: such a trial is still the same."""

@@ -12,7 +12,7 @@ from typing import Any
 from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
 from ablate.config.sources import edited
-from ablate.data import Data, open_data, open_shifted
+from ablate.data import Data, check_inference, open_data, open_shifted
 from ablate.errors import ConfigError, StudyError
 from ablate.rundir import (
     StudyDir,
@@ -57,6 +57,7 @@ def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
     data = data.with_batching(typed.batching)
     length = typed.train.sequence_length or typed.model["max_sequence_length"]
     data.check(typed.model["vocab_size"], length)
+    check_inference(data, typed.cache)
     if typed.evaluate.shifted_data is not None:
         open_shifted(typed.evaluate.shifted_data, typed.data, data, progress=progress)
     return data
@@ -83,6 +84,7 @@ def check_data_of_all(
             config["data"],
             config.get("batching"),
             config.get("evaluate"),
+            config.get("cache"),
             model["vocab_size"],
             model["eos_token_id"],
             *lengths,
@@ -151,6 +153,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.kernel import attention_of
     from ablate.train.memory import check_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.parallel.units import units
@@ -166,6 +169,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
+    attention_of(typed, model_config, device)
     if typed.parallel.name == "none":  # else it is not known here how many share a batch
         check_memory(typed, sequence_length=length, device=device)
     Precision(typed.precision, device)

@@ -1,4 +1,4 @@
-"""Attention of queries to keys: three kernels for one function, and the choice among them."""
+"""Attention of queries to keys: five kernels for one function (the choice is in `kernels`)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ablate.errors import ConfigError
-from ablate.model.config import ModelConfig
+from ablate.model.flex import Flexible, flex
+from ablate.model.packed import Packing, flash, varlen
 from ablate.model.rotary import Rotation
 
-__all__ = ["Scope", "attend", "choose_backend", "require_flash"]
-
-SHORT = 512
-"""Up to this length `plain` beats SDPA in bfloat16, on a CPU with bfloat16 instructions."""
+__all__ = ["Scope", "attend", "multiplies_bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,20 +24,22 @@ class Scope:
     """What the queries of one layer see. The same for all layers with the same window."""
 
     backend: str
-    """sdpa, math or flash."""
+    """math, sdpa, flash, varlen or flex."""
     bias: Float[Tensor, "#b #h q k"] | None = None
     """Added to the logits; contains everything that hides a key. None: see `causal`."""
     causal: bool = True
     """Without a bias: query i sees the keys up to i, or (false) all of them."""
     rotation: Rotation | None = None
     window: int | None = None
-    """For the flash kernel, which takes no bias."""
+    """For flash, varlen and flex, which take no bias."""
     documents: list[list[int]] | None = None
     """Lengths of the documents of each row, attended to one by one (sdpa and math on a CPU)."""
-    cumulative: Int[Tensor, "n"] | None = None
-    """For the flash kernel: where the documents of the flattened batch begin and end."""
-    longest: int = 0
-    """The longest document."""
+    names: Int[Tensor, "b t"] | None = None
+    """The document of each position, where there are some, for flash, varlen and flex."""
+    packing: Packing | None = None
+    """For flash and varlen."""
+    flexible: Flexible | None = None
+    """For flex."""
 
 
 def attend(
@@ -59,7 +57,14 @@ def attend(
     if softmax is not None:
         return _attend_in(softmax, q, k, v, scope, dropout)
     if scope.backend == "flash":
-        return _flash(q, k, v, scope, dropout)
+        options = {"packing": scope.packing, "window": scope.window, "causal": scope.causal}
+        return flash(q, k, v, **options, dropout=dropout)
+    if scope.backend == "varlen":
+        assert scope.packing is not None
+        return varlen(q, k, v, packing=scope.packing, window=scope.window, causal=scope.causal)
+    if scope.backend == "flex":
+        assert scope.flexible is not None
+        return flex(q, k, v, scope.flexible)
     repeats = q.shape[1] // k.shape[1]
     if repeats > 1:
         k, v = (x.repeat_interleave(repeats, dim=1) for x in (k, v))
@@ -90,7 +95,7 @@ def sdpa(
     if (
         q.dtype in (torch.bfloat16, torch.float16)
         and q.device.type == "cpu"
-        and not _multiplies_bfloat16()
+        and not multiplies_bfloat16()
     ):
         # Without bfloat16 instructions torch's kernel is three to five times slower than float32's.
         wide = F.scaled_dot_product_attention(
@@ -146,48 +151,10 @@ def _by_document(
     return torch.cat(rows, dim=2).unflatten(2, (q.shape[0], q.shape[2])).squeeze(0).transpose(0, 1)
 
 
-def _flash(q: Tensor, k: Tensor, v: Tensor, scope: Scope, dropout: float) -> Tensor:
-    package = require_flash()
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    window = (-1, -1) if scope.window is None else (scope.window - 1, 0)
-    options: dict[str, Any] = {"dropout_p": dropout, "causal": scope.causal, "window_size": window}
-    if scope.cumulative is None:
-        return package.flash_attn_func(q, k, v, **options).transpose(1, 2)
-    flat = (x.flatten(0, 1) for x in (q, k, v))
-    edges, longest = scope.cumulative, scope.longest
-    y = package.flash_attn_varlen_func(*flat, edges, edges, longest, longest, **options)
-    return y.unflatten(0, q.shape[:2]).transpose(1, 2)
+BFLOAT16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+"""Asked once: compiled code is to hold the answer, not the question."""
 
 
-def require_flash() -> Any:
-    """The flash-attn package.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        import flash_attn
-    except ImportError as error:
-        reason = f"needs the package flash-attn, which cannot be imported ({error})"
-        remedy = "Install the extra `flash` on a machine with CUDA, or set it to false"
-        raise ConfigError("model.flash_attention", True, reason, remedy) from error
-    return flash_attn
-
-
-def choose_backend(config: ModelConfig, x: Tensor, dtype: torch.dtype, *, biased: bool) -> str:
-    """The kernel for inputs like `x` whose products run in `dtype`.
-
-    flash falls back to sdpa where a bias is needed, as upstream does; `auto` follows measurements.
-    """
-    if config.block_type == "llama":
-        return "math"
-    if config.flash_attention or config.attention_backend == "flash":
-        return "sdpa" if biased else "flash"
-    if config.attention_backend != "auto":
-        return config.attention_backend
-    short = x.device.type == "cpu" and dtype == torch.bfloat16 and x.shape[1] <= SHORT
-    return "math" if short and _multiplies_bfloat16() else "sdpa"
-
-
-def _multiplies_bfloat16() -> bool:
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+def multiplies_bfloat16() -> bool:
+    """Whether this CPU has instructions for products of bfloat16."""
+    return BFLOAT16

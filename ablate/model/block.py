@@ -160,7 +160,8 @@ class Block(nn.Module):
             q, k = self.q_norm(q).to(dtype), self.k_norm(k).to(dtype)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         if isinstance(past, HeldKeys):  # a bounded cache, which knows where each key stood
-            return self.attn_out(past.attend(q, k, v).transpose(1, 2).flatten(2)), None
+            y = past.attend(q, k, v, scope, self.softmax)
+            return self.attn_out(y.transpose(1, 2).flatten(2)), None
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         present = (k, v) if use_cache else None

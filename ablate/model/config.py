@@ -123,7 +123,7 @@ class ModelConfig:
     backward pass, the same function); 0: all.
     """
     attention_backend: str = "auto"
-    """auto, sdpa, math (plain matmul-softmax) or flash."""
+    """auto, sdpa, math (plain matmul-softmax), flash, varlen or flex; see `kernels`."""
 
     # ---- the foundation layer (docs/foundation.md)
     hybrid_amplitude: float = 0.1

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ablate.config.schema.cache import CacheConfig
 
-__all__ = ["KEEPERS", "Held"]
+__all__ = ["BY_ORDER", "KEEPERS", "Held"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +80,8 @@ KEEPERS: dict[str, Callable[[Held, CacheConfig], Tensor]] = {
     "dynamic_as_published": keep_as_published,
 }
 """Each gives the indices that stay, in order."""
+BY_ORDER = ("full", "window")
+"""Those that look at no attention."""
 
 
 def _protected(score: Tensor, held: Held, config: CacheConfig) -> Tensor:

@@ -10,9 +10,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from ablate.config.typed import require
+from ablate.model.decoding import Memory, choose_memory
 from ablate.model.sampling import Constraint, Greedy, Sampler, Scorer, SumOfLogProbs
 
 if TYPE_CHECKING:
+    from ablate.config.schema.cache import CacheConfig
+    from ablate.model.preheat import Preheated
     from ablate.model.transformer import OLMo
 
 __all__ = ["OLMoGenerateOutput", "generate"]
@@ -31,6 +34,7 @@ def generate(
     *,
     attention_mask: Shaped[Tensor, "b t"] | None = None,
     attention_bias: Shaped[Tensor, "..."] | None = None,
+    cache: CacheConfig | Preheated | None = None,
     max_steps: int = 10,
     min_steps: int = 0,
     beam_size: int = 1,
@@ -50,6 +54,9 @@ def generate(
         input_ids: the prompts; pad on the left, with an attention_mask.
         attention_mask: 1 keeps a position of the prompt, 0 hides it.
         attention_bias: as in `OLMo.forward`; new tokens see everything before them.
+        cache: a bounded key/value cache (one a prompt, or beam), by the policy that it names, or
+            beginnings of prompts that were read beforehand. With a budget that is never reached,
+            and with any beginnings, the tokens are those of None, which holds everything.
         max_steps: new tokens at most.
         min_steps: EOS is ruled out before this many tokens.
         beam_size: sequences kept.
@@ -57,23 +64,27 @@ def generate(
         sampler: `Greedy()` where it is None; others in `ablate.model.sampling`.
         constraints: rule out tokens.
         final_sequence_scorer: ranks the results; the sum of log-probabilities where it is None.
+
+    Raises:
+        ConfigError: numbers below 1, and caches that do not fit (see `decoding.choose_memory` and
+            `streaming.Stream`).
     """
     require(max_steps > 0, "max_steps", max_steps, "must be at least 1")
     require(beam_size > 0, "beam_size", beam_size, "must be at least 1")
     per_node = beam_size if per_node_beam_size is None else per_node_beam_size
     require(per_node > 0, "per_node_beam_size", per_node, "must be at least 1")
+    if attention_bias is not None:
+        attention_bias = _extended(attention_bias, input_ids.shape[1] + max_steps)
+    memory = choose_memory(model, cache, attention_mask, attention_bias)
+    eos = model.config.eos_token_id
+    search = _Search(memory, eos, beam_size, per_node, min_steps, sampler or Greedy(), constraints)
     was_training = model.training
     model.eval()
     try:
-        search = _Search(
-            model, beam_size, per_node, min_steps, sampler or Greedy(), constraints, attention_mask
-        )
-        if attention_bias is not None:
-            search.bias = _extended(attention_bias, input_ids.shape[1] + max_steps)
         tokens, scores = search.run(input_ids, max_steps)
     finally:
         model.train(was_training)
-    scores = (final_sequence_scorer or SumOfLogProbs())(tokens, scores, model.config.eos_token_id)
+    scores = (final_sequence_scorer or SumOfLogProbs())(tokens, scores, eos)
     scores, order = scores.sort(dim=-1, descending=True, stable=True)
     return OLMoGenerateOutput(tokens.gather(1, order[..., None].expand_as(tokens)), scores)
 
@@ -81,19 +92,17 @@ def generate(
 class _Search:
     def __init__(
         self,
-        model: OLMo,
+        memory: Memory,
+        eos: int,
         beams: int,
         per_node: int,
         min_steps: int,
         sampler: Sampler,
         constraints: Sequence[Constraint],
-        mask: Tensor | None,
     ) -> None:
-        self.model, self.eos = model, model.config.eos_token_id
+        self.memory, self.eos = memory, eos
         self.beams, self.per_node, self.min_steps = beams, per_node, min_steps
-        self.sampler, self.constraints, self.mask = sampler, constraints, mask
-        self.bias: Tensor | None = None
-        self.past: list[tuple[Tensor, Tensor]] | None = None
+        self.sampler, self.constraints = sampler, constraints
 
     def run(self, prompt: Tensor, max_steps: int) -> tuple[Tensor, Tensor]:
         b, beams = prompt.shape[0], self.beams
@@ -101,7 +110,7 @@ class _Search:
         scores, last = self.sampler(log_probs, beams)  # both [b, beams]
         scores, best = scores.sort(dim=-1, descending=True)
         tokens = last.gather(1, best)[..., None]
-        self._spread()
+        self.memory.spread(beams)
         for _ in range(max_steps - 1):
             if bool((tokens[..., -1] == self.eos).all()):
                 break
@@ -115,25 +124,14 @@ class _Search:
             tokens = torch.cat(
                 (tokens.gather(1, origin[..., None].expand_as(tokens)), token[..., None]), -1
             )
-            self._reorder(
-                (origin + torch.arange(b, device=origin.device)[:, None] * beams).flatten()
-            )
+            if beams > 1:
+                first = torch.arange(b, device=origin.device)[:, None] * beams
+                self.memory.reorder((origin + first).flatten())
         return tokens, scores
 
     def _next(self, inputs: Tensor, tokens: Tensor) -> Float[Tensor, "n v"]:
         """Log-probabilities of the next token; `tokens` are the new ones so far."""
-        output = self.model(
-            inputs,
-            attention_mask=self.mask,
-            attention_bias=self.bias,
-            past_key_values=self.past,
-            use_cache=True,
-            last_logits_only=True,
-        )
-        self.past = output.attn_key_values
-        if self.mask is not None:
-            self.mask = torch.cat((self.mask, self.mask.new_ones(self.mask.shape[0], 1)), dim=-1)
-        log_probs = output.logits[:, -1].float().log_softmax(-1)
+        log_probs = self.memory.read(inputs).float().log_softmax(-1)
         for constraint in self.constraints:
             log_probs = constraint(log_probs, tokens)
         if tokens.shape[1] < self.min_steps:
@@ -145,23 +143,6 @@ class _Search:
         forced = torch.full_like(log_probs[:1], -torch.inf)
         forced[:, self.eos] = 0.0
         return torch.where(tokens[:, -1:] == self.eos, forced, log_probs)
-
-    def _spread(self) -> None:
-        """From one row a prompt to one row a beam."""
-        n = self.beams
-        self.past = [
-            (k.repeat_interleave(n, 0), v.repeat_interleave(n, 0)) for k, v in self.past or []
-        ]
-        if self.mask is not None:
-            self.mask = self.mask.repeat_interleave(n, 0)
-        if self.bias is not None and self.bias.shape[0] > 1:
-            self.bias = self.bias.repeat_interleave(n, 0)
-
-    def _reorder(self, rows: Tensor) -> None:
-        if self.beams > 1:  # masks and biases are the same for all beams of a prompt
-            self.past = [
-                (k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.past or []
-            ]
 
 
 def _extended(bias: Tensor, length: int) -> Shaped[Tensor, "#b #h k k"]:

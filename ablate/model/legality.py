@@ -174,7 +174,7 @@ def _check_ranges(c: ModelConfig) -> None:
 
 
 def _check_combinations(c: ModelConfig) -> None:
-    flash = c.flash_attention or c.attention_backend == "flash"
+    flash = c.flash_attention or c.attention_backend in ("flash", "varlen")
     flash_field = "model.flash_attention" if c.flash_attention else "model.attention_backend"
     flash_value = c.flash_attention or c.attention_backend
 
@@ -212,7 +212,7 @@ def _check_combinations(c: ModelConfig) -> None:
         flash_field,
         flash_value,
         f"the flash kernel takes no bias, which position={scheme} needs",
-        "Switch flash attention off, or choose rope",
+        "Use attention=auto (ALiBi has a fast kernel in flex), or choose rope",
     )
     refuse(
         scheme == "rope" and c.head_dim % 2 == 1,
@@ -289,9 +289,9 @@ def _check_combinations(c: ModelConfig) -> None:
             flash, flash_field, flash_value, "the llama block has its own softmax", "Use sequential"
         )
         refuse(
-            c.attention_backend == "sdpa",
+            c.attention_backend in ("sdpa", "flex"),
             "model.attention_backend",
-            "sdpa",
+            c.attention_backend,
             "the llama block has its own softmax and never calls a kernel",
             "Use block_type=sequential, or attention_backend=auto",
         )

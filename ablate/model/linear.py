@@ -74,9 +74,13 @@ class Unembedding(NamedTuple):
         return y if self.scale == 1 else y * self.scale
 
 
+LOW_PRODUCTS = {
+    torch.bfloat16: bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+    torch.float16: bool(torch.ops.mkldnn._is_mkldnn_fp16_supported()),
+}
+"""Asked once: compiled code is to hold the answer, not the question."""
+
+
 def has_low_precision_products(low: torch.dtype) -> bool:
     """Whether this CPU (or oneDNN on it) multiplies this type with instructions of its own."""
-    check = torch.ops.mkldnn
-    if low == torch.bfloat16:
-        return bool(check._is_mkldnn_bf16_supported())
-    return bool(check._is_mkldnn_fp16_supported())
+    return LOW_PRODUCTS[low]

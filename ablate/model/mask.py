@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +14,21 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from ablate.errors import DataError
-from ablate.model.attention import Scope, choose_backend
+from ablate.model.attention import Scope
+from ablate.model.bias import as_bias, as_padding, distance, finite, hide, within
 from ablate.model.cache import BufferCache
 from ablate.model.config import ModelConfig
+from ablate.model.flex import Flexible, block_mask
+from ablate.model.here import kernel_case
+from ablate.model.kernels import Case, choose, requested
 from ablate.model.linear import compute_dtype
+from ablate.model.packed import Packing
 
 __all__ = ["Visibility", "scopes"]
 
-LOWEST = torch.finfo(torch.float32).min
-"""What hides a key. Finite, so that a row in which every key is hidden has a softmax."""
+log = logging.getLogger(__name__)
+
+
 SHORT_DOCUMENT = 32
 """Documents that are shorter on average are masked, not attended to one by one."""
 
@@ -46,16 +55,40 @@ def scopes(
     past: int,
     given: Visibility,
     head_sizes: Sequence[int] | None = None,
+    *,
+    dropout: float = 0.0,
+    softmax: torch.dtype | None = None,
+    split: bool = True,
 ) -> list[Scope]:
     """The scope of each layer, for inputs `x` that follow `past` cached positions.
 
-    `head_sizes` are those of the layers, where they are unequal.
+    Args:
+        config: the model's.
+        position: its position scheme.
+        cache: of tables.
+        x: what goes into the lowest block.
+        past: cached positions.
+        given: masks and documents of this pass.
+        head_sizes: of the layers, where they are unequal.
+        dropout: of attention, in this pass.
+        softmax: the type that some layer's softmax is told (see `protection`).
+        split: whether documents may be attended to one by one. Compiled code would be compiled
+            again for each layout.
     """
-    builder = _Builder(config, position, cache, x, past, given)
+    case = kernel_case(
+        config, x.device, compute_dtype(x), x.shape[1], dropout=dropout, softmax=softmax
+    )
+    builder = _Builder(config, position, cache, x, past, given, case, split)
     sizes = head_sizes if head_sizes is not None else [None] * config.n_layers
     kinds = [(config.window(layer), size) for layer, size in enumerate(sizes)]
     made = {kind: builder.scope(*kind) for kind in dict.fromkeys(kinds)}
     return [made[kind] for kind in kinds]
+
+
+@functools.cache
+def _warn(kernel: str, reason: str) -> None:
+    """Once a process."""
+    log.warning("attention: %s; %s computes it instead.", reason, kernel)
 
 
 class _Builder:
@@ -67,53 +100,94 @@ class _Builder:
         x: Tensor,
         past: int,
         given: Visibility,
+        case: Case,
+        split: bool,
     ) -> None:
-        self.config, self.position, self.cache, self.x, self.given = (
-            config,
-            position,
-            cache,
-            x,
-            given,
-        )
+        self.config, self.position, self.cache = config, position, cache
+        self.x, self.given, self.split = x, given, split
         self.dtype = compute_dtype(x)
         self.queries, self.keys = x.shape[1], past + x.shape[1]
         self.masked = given.attention_mask is not None or given.attention_bias is not None
-        self.position_bias = position.bias(self.keys, x)
-        self.trained_bias = self.position_bias is not None and self.position_bias.requires_grad
-        biased = self.masked or self.position_bias is not None or (past > 0 and self.queries > 1)
-        self.backend = choose_backend(config, x, self.dtype, biased=biased)
-        self.documents: list[list[int]] | None = None
-        if given.doc_lens is not None:
-            if past:
-                raise DataError(
-                    "doc_lens with past_key_values: documents cannot span a cache. "
-                    "Run the whole sequence at once, or without doc_lens."
-                )
-            self.documents = self._splittable(given.doc_lens)
+        if past and given.doc_lens is not None:
+            raise DataError(
+                "doc_lens with past_key_values: documents cannot span a cache. "
+                "Run the whole sequence at once, or without doc_lens."
+            )
+        masked = "a mask" if given.attention_mask is not None else None
+        masked = "a bias" if given.attention_bias is not None else masked
+        if past and (self.queries > 1 or requested(config)[0] != "flash"):
+            masked = masked or "keys from a cache"
+        documents = given.doc_lens is not None
+        self.case = dataclasses.replace(case, documents=documents, masked=masked)
+        if case.bias == "own" and self.position_bias is None:
+            self.case = dataclasses.replace(self.case, bias=None)
+
+    @functools.cached_property
+    def position_bias(self) -> Float[Tensor, "h k k"] | None:
+        return self.position.bias(self.keys, self.x)
+
+    @functools.cached_property
+    def trained_bias(self) -> bool:
+        return self.position_bias is not None and self.position_bias.requires_grad
+
+    def _choose(self, near: int | None) -> str:
+        choice = choose(self.config, dataclasses.replace(self.case, window=near is not None))
+        if choice.refused:
+            _warn(choice.kernel, choice.reason)
+        return choice.kernel
 
     def scope(self, window: int | None, head_size: int | None) -> Scope:
         near = window if window is not None and window < self.keys else None
         own = () if head_size is None else (head_size,)
-        rotation = self.position.rotation(self.keys, window, self.x, *own)
+        backend = self._choose(near)
         options: dict[str, Any] = {
-            "backend": self.backend,
-            "rotation": rotation,
-            "documents": self.documents,
+            "backend": backend,
+            "rotation": self.position.rotation(self.keys, window, self.x, *own),
         }
-        if self.backend == "flash":
-            options |= self._flash_documents()
-            return Scope(window=near, **options)
+        if backend in ("flash", "varlen", "flex"):
+            return Scope(window=near, **options, **self._without_table(backend, near))
+        options["documents"] = self.documents
         hides_documents = self.given.doc_lens is not None and self.documents is None
         plain = (
             self.position_bias is None and near is None and not self.masked and not hides_documents
         )
         if plain and self.queries == 1:
             return Scope(causal=False, **options)
-        if plain and self.queries == self.keys and self.backend == "sdpa":
+        if plain and self.queries == self.keys and backend == "sdpa":
             return Scope(causal=True, **options)
         if self.masked or hides_documents or self.trained_bias:
             return Scope(bias=self._assembled(near, hides_documents), **options)
         return Scope(bias=self._fixed(near, self.dtype), **options)
+
+    # ---- kernels that are told instead of shown a table
+
+    def _without_table(self, backend: str, window: int | None) -> dict[str, Any]:
+        names = None if self.given.doc_lens is None else self._document_names()
+        if backend == "flex":
+            blocks = self._blocks(window, names)
+            slopes = self.position.slopes(self.x) if self.case.bias == "alibi" else None
+            return {"names": names, "flexible": Flexible(blocks, slopes)}
+        return {"names": names, "packing": self._packing(backend)}
+
+    def _blocks(self, window: int | None, names: Tensor | None) -> Any:
+        """Without documents the same in every pass of this length."""
+        device, length = self.x.device, self.keys
+        if names is not None:
+            return block_mask(length, window, names, device)
+        key = ("blocks", window, length, device)
+        if key not in self.cache:
+            self.cache[key] = (block_mask(length, window, None, device),)
+        return self.cache[key][0]
+
+    def _packing(self, backend: str) -> Packing | None:
+        lengths, device = self.given.doc_lens, self.x.device
+        if lengths is not None:
+            longest = max(self.given.max_doc_lens) if self.given.max_doc_lens else self.queries
+            return Packing(lengths.to(device), longest)
+        if backend == "flash":
+            return None
+        rows = torch.full((self.x.shape[0],), self.queries, device=device)
+        return Packing(rows, self.queries)
 
     # ---- biases
 
@@ -121,13 +195,13 @@ class _Builder:
         """Causality, window and position: what no input changes, kept for the next pass."""
 
         def build(n: int) -> tuple[Tensor]:
-            bias = _hide(_distance(n, self.x.device) < 0)
+            bias = hide(distance(n, self.x.device) < 0)
             bias = (
                 bias + self.position.bias(n, self.x)
                 if self.position_bias is not None
                 else bias[None]
             )
-            return (_finite(_within(bias, window), dtype)[None],)
+            return (finite(within(bias, window), dtype)[None],)
 
         key = ("bias", window, dtype, self.x.device)
         table = self.cache.grown(key, self.keys, build)[0]
@@ -137,9 +211,9 @@ class _Builder:
         """With what this forward pass was given."""
         rows = slice(self.keys - self.queries, self.keys)
         if self.given.attention_bias is not None:
-            bias = _as_bias(self.given.attention_bias, self.keys)
+            bias = as_bias(self.given.attention_bias, self.keys)
         elif self.trained_bias:
-            bias = _hide(_distance(self.keys, self.x.device) < 0)[None, None]
+            bias = hide(distance(self.keys, self.x.device) < 0)[None, None]
         else:
             bias = self._fixed(window, torch.float32)
         if bias.shape[-2] != self.queries:
@@ -149,13 +223,13 @@ class _Builder:
         ):
             bias = bias + self.position_bias[:, rows]
         if self.given.attention_bias is not None or self.trained_bias:
-            bias = _within(bias, window)
+            bias = within(bias, window)
         if hides_documents:
             name = self._document_names()
-            bias = bias + _hide(name[:, rows, None] != name[:, None, :])[:, None]
+            bias = bias + hide(name[:, rows, None] != name[:, None, :])[:, None]
         if self.given.attention_mask is not None:
-            bias = bias + _as_padding(self.given.attention_mask, self.keys)
-        return _finite(bias, self.dtype)
+            bias = bias + as_padding(self.given.attention_mask, self.keys)
+        return finite(bias, self.dtype)
 
     # ---- documents
 
@@ -166,12 +240,14 @@ class _Builder:
         place = torch.arange(self.keys, device=ends.device).expand(ends.shape[0], -1)
         return torch.searchsorted(ends, place.contiguous(), right=True).to(self.x.device)
 
-    def _splittable(self, doc_lens: Tensor) -> list[list[int]] | None:
+    @functools.cached_property
+    def documents(self) -> list[list[int]] | None:
         """The lengths, where documents are attended to one by one: on a CPU, if nothing interferes.
 
         Elsewhere the lengths stay on the device, unchecked: reading them would wait for it.
         """
-        if doc_lens.device.type != "cpu":
+        doc_lens = self.given.doc_lens
+        if doc_lens is None or doc_lens.device.type != "cpu":
             return None
         lengths = [[int(n) for n in row if n] for row in doc_lens.tolist()]
         for index, row in enumerate(lengths):
@@ -184,58 +260,4 @@ class _Builder:
             self.position_bias is None or type(self.position).__module__ == "ablate.model.position"
         )
         few = sum(map(len, lengths)) * SHORT_DOCUMENT <= doc_lens.shape[0] * self.keys
-        return lengths if ours and few and not self.masked and self.backend != "flash" else None
-
-    def _flash_documents(self) -> dict[str, Any]:
-        lengths = self.given.doc_lens
-        if lengths is None:
-            return {}
-        flat = lengths[lengths != 0]
-        ends = torch.cat((flat.new_zeros(1), flat.cumsum(0))).to(self.x.device, torch.int32)
-        longest = max(self.given.max_doc_lens) if self.given.max_doc_lens else int(lengths.max())
-        return {"cumulative": ends, "longest": longest}
-
-
-def _distance(n: int, device: torch.device) -> Int[Tensor, "n n"]:
-    place = torch.arange(n, device=device)
-    return place[:, None] - place[None, :]
-
-
-def _hide(hidden: Tensor) -> Tensor:
-    return torch.zeros(hidden.shape, device=hidden.device).masked_fill(hidden, LOWEST)
-
-
-def _within(bias: Float[Tensor, "*h q k"], window: int | None) -> Float[Tensor, "*h q k"]:
-    """Hides the keys that lie `window` or more positions back."""
-    if window is None:
-        return bias
-    keys, queries = bias.shape[-1], bias.shape[-2]
-    far = _distance(keys, bias.device)[keys - queries :] >= window
-    return bias.masked_fill(far, LOWEST)
-
-
-def _finite(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """In `dtype`, with its lowest number where a sum of two hidings, or the cast, gave -inf."""
-    return bias.to(dtype).clamp_min(max(torch.finfo(bias.dtype).min, torch.finfo(dtype).min))
-
-
-def _as_bias(bias: Tensor, keys: int) -> Float[Tensor, "#b #h k k"]:
-    if not bias.is_floating_point():
-        # The 1 of a key that is seen stays in, as upstream: softmax does not notice what is added
-        # to all keys alike, but the last bits of the logits do.
-        bias = torch.where(bias == 0, LOWEST, 1.0)
-    if not 2 <= bias.ndim <= 4 or bias.shape[-1] < keys:
-        text = f"attention_bias of shape {tuple(bias.shape)}: "
-        raise DataError(
-            text
-            + f"give [k, k], [b, k, k] or [b, h, k, k] with k = {keys}, cached positions included."
-        )
-    bias = bias[None, None] if bias.ndim == 2 else bias[:, None] if bias.ndim == 3 else bias
-    return bias[:, :, :keys, :keys].float()
-
-
-def _as_padding(mask: Tensor, keys: int) -> Float[Tensor, "b 1 1 k"]:
-    if mask.shape[-1] != keys:
-        text = f"attention_mask covers {mask.shape[-1]} positions, but there are {keys}"
-        raise DataError(text + " (cached ones included). Give it one column for each.")
-    return ((1.0 - mask.float()) * LOWEST)[:, None, None, :]
+        return lengths if ours and few and not self.masked and self.split else None

@@ -27,4 +27,4 @@ NORM_SLOTS = (
 POSITIONS = ("learned", "sinusoidal", "hybrid", "relative", "none")
 INITS = ("normal", "mitchell", "full_megatron", "gpt2", "llama", "llama_depth")
 BLOCKS = ("sequential", "llama")
-ATTENTION_BACKENDS = ("auto", "sdpa", "math", "flash")
+ATTENTION_BACKENDS = ("auto", "sdpa", "math", "flash", "varlen", "flex")

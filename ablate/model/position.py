@@ -133,16 +133,18 @@ class Alibi(Position):
     """Logits less |i - j| · 2^(-h · alibi_bias_max / n_heads), h from 1 (arXiv 2108.12409)."""
 
     def bias(self, length: int, like: Tensor) -> Float[Tensor, "h t t"]:
-        n_heads, device = self.config.n_heads, like.device
-
         def build(n: int) -> tuple[Tensor]:
-            place = torch.arange(n, device=device)
+            place = torch.arange(n, device=like.device)
             distance = (place[None, :] - place[:, None]).abs().float()
-            heads = torch.arange(1, n_heads + 1, device=device).float()
-            slopes = 1.0 / torch.pow(2.0, heads * (self.config.alibi_bias_max / n_heads))
-            return (-distance * slopes[:, None, None],)
+            return (-distance * self.slopes(like)[:, None, None],)
 
-        return self.cache.grown(("alibi", device), length, build)[0][:, :length, :length]
+        return self.cache.grown(("alibi", like.device), length, build)[0][:, :length, :length]
+
+    def slopes(self, like: Tensor) -> Float[Tensor, " h"]:
+        """What a logit loses per position of distance."""
+        n_heads = self.config.n_heads
+        heads = torch.arange(1, n_heads + 1, device=like.device).float()
+        return 1.0 / torch.pow(2.0, heads * (self.config.alibi_bias_max / n_heads))
 
 
 class Relative(Position):

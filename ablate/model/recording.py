@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ablate.model.attention import Scope
+from ablate.model.bias import LOWEST
 
 __all__ = ["Recorder", "largest_logit"]
 
@@ -49,7 +50,7 @@ def largest_logit(
 def _visible(scope: Scope, queries: int, keys: int, device: torch.device) -> Tensor:
     """[#b, #h, q, k], true where the query sees the key."""
     if scope.bias is not None:
-        visible = scope.bias > torch.finfo(scope.bias.dtype).min / 2
+        visible = scope.bias > max(LOWEST, torch.finfo(scope.bias.dtype).min) / 2
     else:
         place = torch.arange(keys, device=device)
         distance = place[-queries:, None] - place[None, :]
@@ -65,4 +66,6 @@ def _visible(scope: Scope, queries: int, keys: int, device: torch.device) -> Ten
             )
             rows.append(name[:, None] == name[None, :])
         visible = visible & torch.stack(rows)[:, None]
+    if scope.names is not None:
+        visible = visible & (scope.names[:, :, None] == scope.names[:, None, :])[:, None]
     return visible

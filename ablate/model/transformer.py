@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ablate.errors import DataError
 from ablate.model import compat, generate, init, sharding
-from ablate.model.attention import require_flash
 from ablate.model.block import BLOCKS, Block, BlockGroup
 from ablate.model.cache import BufferCache, KeyValue
 from ablate.model.checkpointing import checkpointer, checkpoints_block
@@ -24,6 +23,7 @@ from ablate.model.linear import Unembedding, linear, multiply
 from ablate.model.mask import Visibility, scopes
 from ablate.model.noisy import Moment, NoisyNorm
 from ablate.model.norm import build_norm
+from ablate.model.packed import require_flash
 from ablate.model.position import build_position
 from ablate.model.recording import Recorder
 from ablate.model.widths import is_uniform, layer_configs
@@ -173,10 +173,15 @@ class OLMo(nn.Module):
             doc_lens=doc_lens,
             max_doc_lens=max_doc_lens,
         )
-        layers = scopes(config, position, self.cache, x, past, given, self.head_sizes)
+        blocks = self.blocks
+        layers = scopes(
+            config, position, self.cache, x, past, given, self.head_sizes,
+            dropout=config.attention_dropout if self.training else 0.0,
+            softmax=self._softmax(),
+        )  # fmt: skip
         hidden: list[Tensor] = []
         present: list[KeyValue] = []
-        for layer, block in enumerate(self.blocks):
+        for layer, block in enumerate(blocks):
             if output_hidden_states and layer % config.block_group_size == 0:
                 hidden.append(x)
             before = past_key_values[layer] if past_key_values else None
@@ -192,6 +197,11 @@ class OLMo(nn.Module):
             hidden.append(x)
         logits = self._logits(x) if unembed else x
         return OLMoOutput(logits, present if use_cache else None, tuple(hidden) or None)
+
+    def _softmax(self) -> torch.dtype | None:
+        """What attention's softmax is told to compute in, by the narrowest layer."""
+        told = {block.softmax for block in self.blocks} - {None}
+        return torch.float16 if torch.float16 in told else next(iter(told), None)
 
     def _logits(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
         tied, parts = self.config.weight_tying, self.transformer

@@ -11,6 +11,7 @@ match.py      resizing to the baseline          canonical.py the form that confi
 noise.py      spread of earlier studies         power.py     what can be detected
 learning.py   power and cost of a plan            speed.py     how fast arms ran here
 lineage.py    baselines that were adopted         round.py     the next round of a search
+roads.py      the kernels that compute an arm
 frozen.py     the plan of a frozen study          extension.py more seeds or arms for it
 manifest.py   manifest.json                     single.py    `ablate train` without a sweep
 """
@@ -23,6 +24,7 @@ from ablate.plan.effective import effective, effective_fingerprint, unread
 from ablate.plan.frozen import frozen_plan
 from ablate.plan.manifest import code_version, environment
 from ablate.plan.planning import plan_sweep, plan_written
+from ablate.plan.roads import road_lines
 from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_trial
 from ablate.plan.sizing import costs
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
@@ -51,6 +53,7 @@ __all__ = [
     "plan_written",
     "refuse_common",
     "resolve",
+    "road_lines",
     "rule_changes",
     "single_trial",
     "unread",

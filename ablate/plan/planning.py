@@ -29,6 +29,7 @@ from ablate.plan.lineage import Adopted, adopt
 from ablate.plan.lineage import notes as lineage_notes
 from ablate.plan.noise import known_noise
 from ablate.plan.notes import notes_of
+from ablate.plan.roads import check_roads
 from ablate.plan.sizing import costs, resize, set_steps, still_paired
 from ablate.plan.speed import Speeds, speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm
@@ -111,6 +112,7 @@ def plan_written(
     refuse_duplicates(arms)
     study = arms[0].config["study"] or name
     planned = _planned(arms, resized, study, sweep)
+    check_roads(planned)
     asked = {"name": name, "written": dict(written), "overrides": list(base_overrides)}
     plan = _finish(sweep, study, asked, adopted, planned, speeds, steps)
     return dataclasses.replace(plan, notes=[*notes, *plan.notes])

@@ -155,12 +155,15 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """What `ablate plan --json` prints; `trials` is their number."""
+        from ablate.plan.roads import attention
+
         arms = [
             {
                 "arm": arm.name,
                 **{k: v for k, v in arm.to_json().items() if k != "name"},
                 "change": arm.change,
                 "replaces": arm.replaces,
+                "attention": attention(arm.config),
                 "trials": sum(trial.arm == arm.name for trial in self.trials),
             }
             for arm in self.arms

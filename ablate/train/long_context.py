@@ -11,24 +11,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ablate.config.schema.cache import CacheConfig
-from ablate.errors import DataError
 from ablate.model.streaming import Stream
 
-__all__ = ["measure_cache", "stream_tokens"]
-
-
-def stream_tokens(held_out: Any, config: CacheConfig) -> Int[Tensor, "1 t"]:
-    """The first cache.tokens of the held-out stream.
-
-    Raises:
-        DataError: where it is shorter.
-    """
-    if len(held_out) < config.tokens:
-        raise DataError(
-            f"cache.tokens={config.tokens}: the held-out text has {len(held_out)} tokens. Lower "
-            "it, or raise data.validation_fraction."
-        )
-    return torch.from_numpy(held_out.read(0, config.tokens))[None]
+__all__ = ["measure_cache"]
 
 
 @torch.no_grad()
@@ -51,16 +36,20 @@ def measure_cache(
     """
     training = model.training
     model.eval()
-    own = Stream(model, config)
-    full = Stream(model, CacheConfig(name="full", chunk=config.chunk)) if reference else None
+    own = Stream(model, config, observed=reference and config.name == "full")
+    whole = CacheConfig(name="full", chunk=config.chunk)
+    full = None
+    if reference:  # the full cache is its own
+        full = own if config.name == "full" else Stream(model, whole, observed=True)
     nats, nats_full, held, total = 0.0, 0.0, 0.0, 0.0
     for start in range(0, ids.shape[1], config.chunk):
         part = ids[:, start : start + config.chunk]
         labels = ids[0, start + 1 : start + config.chunk + 1]
-        nats += _nats(own.read(part), labels)
+        here = _nats(own.read(part), labels)
+        nats += here
         if full is None:
             continue
-        nats_full += _nats(full.read(part), labels)
+        nats_full += here if full is own else _nats(full.read(part), labels)
         for mine, other in zip(own.layers, full.layers, strict=True):
             assert mine.seen is not None
             assert other.seen is not None

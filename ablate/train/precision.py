@@ -40,8 +40,8 @@ class Precision:
             from ablate.model.protection import protect
 
             protected = self.config.name == "fp16_protected"
-            layers = self.config.foundation_layers
-            protect(model, protected=protected, foundation_layers=layers)  # type: ignore[arg-type]
+            layers, fused = self.config.foundation_layers, self.config.fused_norms
+            protect(model, protected=protected, foundation_layers=layers, fused=fused)  # type: ignore[arg-type]
         return model.to(device=self.device, dtype=self.weights)
 
     @property

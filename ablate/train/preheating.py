@@ -11,40 +11,15 @@ import numpy as np
 import torch
 
 from ablate.config.schema.cache import CacheConfig
-from ablate.data import Data, frequent_ngrams
-from ablate.errors import DataError
+from ablate.data import Data, frequent_ngrams, held_out_prompts
 from ablate.model.preheat import Preheated
 
-__all__ = ["check_preheating", "held_out_prompts", "measure_preheating"]
+__all__ = ["measure_preheating"]
 
 LONGEST = 2**24
 """Tokens of the training text, from its beginning, that are counted: a bound on time and memory."""
 REPEATS = 4
 """Of each measurement, of which the fastest counts."""
-
-
-def check_preheating(data: Data, config: CacheConfig) -> None:
-    """Raises DataError, before the first step, for too little text."""
-    longest = max(config.preheat_n)
-    if len(data.train) < longest:
-        raise DataError(
-            f"cache.preheat_n={config.preheat_n}: the training text of data {data.name} has "
-            f"{len(data.train)} tokens, and so no n-gram of {longest}. Give more text, or lower it."
-        )
-    needed = config.prompts * config.prompt_tokens
-    if len(data.held_out) < needed:
-        raise DataError(
-            f"cache.prompts={config.prompts} of cache.prompt_tokens={config.prompt_tokens} need "
-            f"{needed} tokens, and the held-out text has {len(data.held_out)}. Lower one of them, "
-            "or raise data.validation_fraction."
-        )
-
-
-def held_out_prompts(data: Data, config: CacheConfig) -> list[list[int]]:
-    """Prompts that begin at even distances in the held-out text, the first at its beginning."""
-    last = len(data.held_out) - config.prompt_tokens
-    starts = [i * last // max(config.prompts - 1, 1) for i in range(config.prompts)]
-    return [data.held_out.read(s, s + config.prompt_tokens).tolist() for s in starts]
 
 
 def measure_preheating(model: Any, data: Data, config: CacheConfig) -> dict[str, float]:

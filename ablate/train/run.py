@@ -17,13 +17,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ablate.config.schema import TrialConfig
-from ablate.data import IGNORED, Batch, Data, open_data, open_shifted, repetitive
+from ablate.data import (
+    IGNORED,
+    Batch,
+    Data,
+    check_inference,
+    open_data,
+    open_shifted,
+    repetitive,
+)
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
 from ablate.spikes import Detector
 from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.kernel import attention_of
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
@@ -63,6 +72,8 @@ class Run:
     detector: Detector
     response: Observe
     parallel: Alone
+    attention: dict[str, str]
+    """The kernels that compute it in a step, each with the reason."""
     shifted: Data | None = None
     """Text of another domain, where it is to be validated too."""
 
@@ -213,9 +224,11 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         raise ConfigError("train.sequence_length", length, reason)
     ranks = 1 if parallel is None else parallel.world_size
     check_memory(config, sequence_length=length, device=device, ranks=ranks)
+    attention = attention_of(config, model_config, device)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
+    check_inference(data, config.cache)
     named, shifted = config.evaluate.shifted_data, None
     if named is not None:
         shifted = open_shifted(named, config.data, data)
@@ -246,6 +259,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         detector=Detector(),
         response=build_response(config.spikes, c.steps),
         parallel=parallel,
+        attention=attention,
         shifted=shifted,
     )
 

@@ -18,10 +18,9 @@ from ablate.rundir import Attempt, check_frozen_data
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
-from ablate.train.long_context import measure_cache, stream_tokens
+from ablate.train.inference import measure_inference
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
-from ablate.train.preheating import check_preheating, measure_preheating
 from ablate.train.record import Record, Silence
 from ablate.train.run import Run, assemble, choose_device
 from ablate.train.watch import Watch
@@ -72,8 +71,6 @@ def run_trial(
         peak_memory.begin(device)
         run = assemble(typed, device, parallel)
         check_frozen_data(attempt.trial.study_path, config, run.data.fingerprint)
-        if typed.cache.preheat:
-            check_preheating(run.data, typed.cache)
         start = resume(run, attempt, record)
 
         with Watch(run, record) as watch:
@@ -88,7 +85,10 @@ def run_trial(
             attempt.note(peak_memory=held)
         if reason is not None:
             return Result(status="preempted", step=step, reason=reason)
-        summary = summarise(run, attempt) if parallel.leads else {}
+        found = measure_inference(run, attempt) if typed.cache.measures else {}
+        if found and not typed.train.keep_final:
+            drop_weights(run, attempt, step)
+        summary = summarise(run, attempt) | found if parallel.leads else {}
         return Result(status="done", step=step, summary=summary)
 
 
@@ -107,6 +107,7 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
     facts = {
         "attempt": attempt.number,
         "device": device_name(run.device),
+        "attention": run.attention,
         "compiled": run.config.train.compile and run.forward is not run.model,
     }
     if run.parallel.world_size > 1:
@@ -127,7 +128,8 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
 
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:
     c = run.config.train
-    weightless = step == c.steps and not c.keep_final
+    needed = c.keep_final or run.config.cache.measures  # which is done with the final weights
+    weightless = step == c.steps and not needed
 
     def before_commit() -> None:
         # An event of a checkpoint that is never committed belongs to steps that will be done again.
@@ -137,6 +139,12 @@ def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> N
     run.parallel.save(run, attempt, step, weightless=weightless, before_commit=before_commit)
     if run.parallel.leads:
         checkpoint.prune(attempt, 1 if weightless else c.keep_checkpoints)
+
+
+def drop_weights(run: Run, attempt: Attempt, step: int) -> None:
+    """Leaves of the last step the fact alone that it was done."""
+    run.parallel.save(run, attempt, step, weightless=True, before_commit=lambda: None)
+    checkpoint.prune(attempt, 1)
 
 
 def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
@@ -159,17 +167,13 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "flops": flops * tokens,
         "data_fingerprint": run.data.fingerprint,
         "device": device_name(run.device),
+        "attention": "+".join(run.attention),
         "torch": torch.__version__,
     }
     summary |= filling(rows, run, seconds) | damage(rows, attempt)
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
-    if run.config.cache.name != "none":
-        ids = stream_tokens(run.data.held_out, run.config.cache).to(run.device)
-        summary |= measure_cache(run.model, ids, run.config.cache)
-    if run.config.cache.preheat:
-        summary |= measure_preheating(run.model, run.data, run.config.cache)
     if run.shifted is not None:
         summary["shifted_data_fingerprint"] = run.shifted.fingerprint
     if run.parallel.world_size > 1:

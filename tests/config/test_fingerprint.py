@@ -12,3 +12,7 @@ def test_a_field_that_came_later_leaves_older_trials_what_they_are(tmp_path) -> 
     older = {**now, "loss": {k: v for k, v in now["loss"].items() if k != "chunk"}}
     assert fingerprint(older) == fingerprint(now)
     assert fingerprint({**now, "loss": {**now["loss"], "chunk": 64}}) != fingerprint(now)
+    assert now["precision"].pop("fused_norms")
+    assert fingerprint(now) == fingerprint(older)
+    spelled_out = {**now, "precision": {**now["precision"], "fused_norms": False}}
+    assert fingerprint(spelled_out) != fingerprint(now)

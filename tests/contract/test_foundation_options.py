@@ -28,6 +28,7 @@ OPTIONS = [
     "clip=agc",
     "clip=zclip",
     "precision=fp16",
+    "precision=fp16_naive",
     "precision=fp16_protected",
     "schedule.foundation_layers=1",
 ]

@@ -40,9 +40,11 @@ TINY = [
 BITING = {
     "clip": ["clip.max_norm=0.2", "clip.max_ratio=1.01", "clip.max_value=1e-3"],
     "unembedding=chunked": ["loss.chunk=16"],
+    "precision=fp16_naive": ["model.init_std=0.1"],
     "schedule=wsds": [f"schedule.periods=[{STEPS // 2},{STEPS}]"],
 }
-"""Limits low enough, chunks small enough, and more than one period, so that the options show."""
+"""Limits low enough, chunks small enough, and more than one period, so that the options show; and
+weights large enough for norms that are spelled out in float16 (see `ablate.model.protection`)."""
 
 
 @pytest.fixture(scope="module")

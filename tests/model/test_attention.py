@@ -143,6 +143,7 @@ def test_the_flash_path_computes_the_same_function(
         flash_attn_func=flash_attn_func, flash_attn_varlen_func=flash_attn_varlen_func
     )
     monkeypatch.setitem(sys.modules, "flash_attn", package)
+    monkeypatch.setattr("ablate.model.kernels.ONLY_CUDA", ())
     common = {"rope": True, "n_kv_heads": 2, **fields}
     x, options = tokens(), {} if documents is None else {"doc_lens": documents}
     flash = tiny(flash_attention=True, **common).bfloat16()

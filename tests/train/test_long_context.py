@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from ablate.config.fingerprint import fingerprint
-from ablate.config.schema import CacheConfig, TrialConfig
+from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError, DataError
-from ablate.rundir import TrialDir
-from ablate.train import run_trial
-from ablate.train.long_context import stream_tokens
+from ablate.launch.preflight import check_data
+from ablate.rundir import State, TrialDir
+from ablate.train import inference, run_trial
+from ablate.train import trial as training
 
 ROPE = {"rope": True, "max_sequence_length": 32}
 OWN = {"name": "dynamic", "budget": 16, "recent": 4, "sinks": 2, "tokens": 64, "chunk": 8}
@@ -85,8 +86,46 @@ def test_preheating_without_enough_text_is_refused_before_the_first_step(
         finished(config, tmp_path / "corpus", cache=huge)
 
 
+@pytest.mark.parametrize("where", ["measure_cache", "drop_weights", "summarise"])
+def test_killed_after_the_last_step_it_measures_the_trained_model(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Before, while and after the weights go that keep_final=false drops."""
+    sections = {"cache": OWN, "train": {"keep_final": False}}
+    whole, _ = finished(config, tmp_path / "whole", **sections)
+    assert not list((tmp_path / "whole").rglob("model.pt"))
+
+    settings = config(model=ROPE, **sections)
+    steps = settings["train"]["steps"]
+    trial = TrialDir(tmp_path / "killed")
+    trial.create(settings, steps)
+    with monkeypatch.context() as patched:
+
+        def kill(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(inference if where == "measure_cache" else training, where, kill)
+        attempt = trial.acquire()
+        with pytest.raises(KeyboardInterrupt):
+            run_trial(attempt, settings)
+        attempt.release(State(status="preempted", step=steps, steps=steps))
+    summary = run_trial(trial.acquire(), settings).summary
+    for key in (k for k in whole if k.startswith("cache/")):
+        assert summary[key] == whole[key], key
+    assert not list(trial.path.rglob("model.pt"))
+
+
+def test_a_text_shorter_than_the_stream_is_refused_before_anything_is_written(
+    config: Any, tmp_path: Path
+) -> None:
+    long = {**OWN, "tokens": 10_000_000}
+    with pytest.raises(DataError, match=r"cache.tokens=10000000: the held-out text of data"):
+        finished(config, tmp_path / "trial", cache=long)
+    assert not list(TrialDir(tmp_path / "trial").stitched())
+    with pytest.raises(DataError, match=r"cache.tokens=10000000"):
+        check_data(config(model=ROPE, cache=long))
+
+
 def test_what_cannot_be_measured_is_refused_before_the_first_step(config: Any) -> None:
     with pytest.raises(ConfigError, match="evictions shift"):
         TrialConfig.from_mapping(config(model={"alibi": True}, cache=OWN))
-    with pytest.raises(DataError, match="held-out text has 10 tokens"):
-        stream_tokens(range(10), CacheConfig())

@@ -85,6 +85,10 @@ class PrecisionConfig:
     """fp16_protected: protects norms and softmax of the embedding and so many of the lowest blocks
     only, and not the loss; null: all.
     """
+    fused_norms: bool = True
+    """Norms in float16 are torch's kernels, which sum in float32; false: operation by operation,
+    each result rounded to float16.
+    """
 
     def __post_init__(self) -> None:
         check_types(self, "precision")
@@ -96,6 +100,10 @@ class PrecisionConfig:
             reason = f"confines a protection that precision.name={self.name} does not have"
             remedy = "Set it to null, or use precision=fp16_protected"
             require(self.name == "fp16_protected", field, layers, reason, remedy)
+        reason = f"spells out norms in float16, which precision.name={self.name} has none of"
+        remedy = "Use precision=fp16, or confine the protection (precision.foundation_layers)"
+        ok = self.fused_norms or self.leaves_unprotected
+        require(ok, "precision.fused_norms", self.fused_norms, reason, remedy)
 
     @property
     def leaves_unprotected(self) -> bool:

@@ -101,7 +101,7 @@ class TrialConfig:
         model, remedy = self.model, "Use precision=fp16_protected, or attention=auto"
         flash = model.get("flash_attention") is True
         backend = "flash" if flash else model.get("attention_backend")
-        if self.precision.leaves_unprotected and backend in ("flash", "sdpa"):
+        if self.precision.leaves_unprotected and backend in ("flash", "sdpa", "varlen", "flex"):
             field = "model.flash_attention" if flash else "model.attention_backend"
             reason = "is a kernel with a softmax in float32, which this precision leaves in float16"
             raise ConfigError(field, True if flash else backend, reason, remedy)
