@@ -37,8 +37,10 @@ FIRST = ("running", "failed", "diverged", "preempted", "cancelled", "pending", "
 class Screen:
     """How wide to write, and whether in colour."""
 
-    def __init__(self, width: int, colour: bool) -> None:
+    def __init__(self, width: int, colour: bool, rows: int | None = None) -> None:
         self.width, self.colour = max(20, width), colour
+        self.rows = rows
+        """Of a screen that is redrawn: nothing may be longer or wider; else ids are whole."""
 
     def paint(self, text: str, style: str) -> str:
         code = CODES.get(style)
@@ -56,12 +58,13 @@ def board(status: Mapping[str, Any], screen: Screen, *, everything: bool = False
 
     Args:
         status: see `overview.study_status`.
-        screen: no line is wider, but for a trial's id in a pipe.
+        screen: no line is wider, but for a trial's id, which must be whole to be pasted.
         everything: a line for every trial, however many there are.
     """
     trials = status["trials"]
     lines = _head(status, screen)
-    if everything or len(trials) <= ALL_UP_TO:
+    room = ALL_UP_TO if screen.rows is None else min(ALL_UP_TO, screen.rows - len(lines) - 6)
+    if everything or len(trials) <= room:
         lines += _table(trials, screen)
     else:
         lines += _by_arm(trials, screen)
@@ -120,13 +123,12 @@ def _table(trials: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
     for columns in ((0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 4, 6), (0, 1, 2, 3, 4), (0, 1, 2)):
         widths = {c: max(len(cells[c]) for cells, _ in rows) for c in columns if c != 7}
         used = sum(widths.values()) + 2 * len(widths)
-        if used <= screen.width or columns == (0, 1, 2):
+        if used <= screen.width:
             break
-        if used - widths[0] + 24 <= screen.width:  # an id cut to 24 still tells trials apart
-            break
-    over = used - screen.width
-    if over > 0:
-        widths[0] = max(8, widths[0] - over)
+    else:
+        if screen.rows is None:
+            return _stacked(rows, screen)
+        widths[0] = max(8, widths[0] - (used - screen.width))
     lines = []
     for cells, style in rows:
         parts = []
@@ -138,6 +140,16 @@ def _table(trials: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
         if 7 in columns:
             line += "  " + cut(cells[7], screen.width - sum(widths.values()) - 2 * len(widths))
         lines.append(line.rstrip())
+    return lines
+
+
+def _stacked(rows: Sequence[tuple[tuple[str, ...], str]], screen: Screen) -> list[str]:
+    """Each id on a line of its own, and below it the rest."""
+    lines = []
+    for cells, style in rows[1:]:
+        status, rest = cells[1], "  ".join(filter(None, cells[2:]))
+        lines += [cells[0], "  " + screen.paint(status, style) + "  "
+                  + cut(rest, screen.width - len(status) - 4)]  # fmt: skip
     return lines
 
 

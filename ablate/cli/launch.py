@@ -17,6 +17,7 @@ from ablate.launch.cancelling import unmark
 from ablate.launch.retrying import RETRIED, mend_states
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
+from ablate.track.client import why_offline
 
 if TYPE_CHECKING:
     from ablate.plan import Plan
@@ -52,7 +53,8 @@ def main(argv: Sequence[str]) -> int:
     from ablate.launch.freeze import freeze, study_of
 
     plan = asked_plan(options.overrides)
-    for note in plan.notes:
+    offline = why_offline(plan.trials[0].config["track"])
+    for note in [*plan.notes, *filter(None, [offline])]:
         print(f"Note: {note}", file=sys.stderr)
     _refuse_force(plan)
     study, mended = study_of(plan), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,7 @@ __all__ = ["amount", "check_view", "console", "plan_view"]
 
 NARROW = 100
 """Below so many columns an arm is a paragraph, not a row."""
-PIPE_WIDTH = 160
+PIPE_WIDTH, LEAST = 80, 20
 LONGEST_NAME = 48
 """Where arms have longer names, what they differ in stands below the name and not beside it."""
 MOST_NAMED = 8
@@ -30,10 +31,12 @@ MOST_NAMED = 8
 
 
 def console() -> Console:
-    """Standard output; into a pipe plain text of a fixed width, so that nothing is lost."""
+    """Standard output; into a pipe plain text of 80 columns, or as many as COLUMNS says."""
     if sys.stdout.isatty():
         return Console(highlight=False)
-    return Console(width=PIPE_WIDTH, highlight=False, color_system=None, force_terminal=False)
+    width = os.environ.get("COLUMNS", "")
+    width = int(width) if width.isdecimal() and int(width) >= LEAST else PIPE_WIDTH
+    return Console(width=width, highlight=False, color_system=None, force_terminal=False)
 
 
 def plan_view(plan: Plan, width: int) -> RenderableType:

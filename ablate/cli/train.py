@@ -95,7 +95,10 @@ def run_single(
 
     from ablate.launch.job import run_job
     from ablate.launch.retrying import RETRIED
+    from ablate.track.client import why_offline
 
+    if note := why_offline(config["track"]):
+        print(f"Note: {note}", file=sys.stderr)
     with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
         state = run_job(trial, again=RETRIED, on_row=progress.see)
     return trial, state

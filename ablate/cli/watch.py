@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
-from ablate.cli.board import Screen, board, screen_of
+from ablate.cli.board import Screen, board, cut, screen_of
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.overview import counts_line, damages_of, study_status
 from ablate.errors import AblateError
@@ -91,9 +91,12 @@ class Redrawn:
 
     def __call__(self, status: dict[str, Any]) -> None:
         size = shutil.get_terminal_size()
-        screen = Screen(size.columns - 1, screen_of(sys.stdout).colour)
+        room = max(3, size.lines - 2)
+        screen = Screen(size.columns - 1, screen_of(sys.stdout).colour, room)
         lines = board(status, screen)
-        lines = lines[: max(3, size.lines - 2)]
+        if len(lines) > room:
+            left = f"... and {len(lines) - room + 1} more lines: a taller window, or ablate status"
+            lines = [*lines[: room - 1], cut(left, screen.width)]
         lines.append(screen.paint(time.strftime("%H:%M:%S, Ctrl-C stops watching"), "dim"))
         back = f"\x1b[{self._lines}A" if self._lines else ""
         text = "".join(f"\x1b[2K{line}\n" for line in lines)

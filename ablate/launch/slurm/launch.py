@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 
 from ablate.config.schema import ClusterConfig
+from ablate.errors import StudyError
 from ablate.launch.freeze import freeze, study_of
 from ablate.launch.preflight import check_data_of_all, freeze_data
 from ablate.launch.settings import remember_plan
-from ablate.launch.slurm.submit import describe, submit
+from ablate.launch.slurm.submit import describe, describe_alone, submit
 from ablate.plan import Plan
 from ablate.rundir import ENDED, StudyDir, Submission, incidents
 
@@ -48,7 +49,13 @@ def launch_plan(
         clusters[t.id] = kinds[key]
     trials = [study.trial(t.id) for t in plan.trials]
     common = next(iter(clusters.values()))
-    request = describe(study, trials, common, clusters=clusters, again=again)
+    try:
+        request = describe(study, trials, common, clusters=clusters, again=again)
+    except StudyError as error:
+        if not dry_run:
+            raise
+        say(f"Note: {error} This is what would be asked for, without a look at limits and queue.")
+        request = describe_alone(trials, clusters, again=again)
     held = incidents.held(study.path)
     if held is not None:
         n = len(held["trials"])
