@@ -7,6 +7,7 @@ What has ended is left alone. A cancelled trial is run again by `ablate retry` o
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
@@ -44,7 +45,8 @@ def main(argv: Sequence[str]) -> int:
         if options.json:
             print(json.dumps({"study": study.name, "trials": found}, indent=2))
         else:
-            print(*found, f"{len(found)} trials. Nothing was done.", sep="\n")
+            print("".join(f"{id}\n" for id in found), end="")
+            print(f"{len(found)} trials. Nothing was done.", file=sys.stderr)
         return 0
     scheduler = scheduler_of(study)
     done = cancel(study, ids, scheduler)

@@ -40,8 +40,8 @@ def console() -> Console:
 
 
 def plan_view(plan: Plan, width: int) -> RenderableType:
-    parts: list[RenderableType] = [_head(plan), Text("")]
-    parts.append(_table(plan) if width >= NARROW else _list(plan))
+    parts: list[RenderableType] = [_head(plan)]
+    parts += [Text(""), _table(plan)] if width >= NARROW else [_list(plan)]
     parts.append(Text(""))
     described = design_lines(plan.design_info or {})
     if described:
@@ -96,17 +96,25 @@ def _above(arm: PlannedArm) -> RenderableType:
 
 
 def _list(plan: Plan) -> RenderableType:
+    """What all arms have in common (reference, trials, tokens) is left to the foot."""
     counts = _counts(plan)
+    alike = len(set(counts.values())) == 1
     text = Text()
+    if len(plan.arms) > 1:
+        text.append(f"Each against {plan.baseline}, where no other arm is named.\n", style="dim")
     for arm in plan.arms:
         text.append(arm.name, style="bold")
-        text.append(f" against {arm.reference}\n" if arm.reference else "\n")
+        ladder = arm.reference not in (None, plan.baseline)
+        text.append(f" against {arm.reference}\n" if ladder else "\n")
         if arm.reference:
             text.append(f"  {_differences(arm)}\n")
-        text.append(f"  {arm.parameters:,} parameters, {amount(arm.flops_per_token)} FLOPs/token, ")
-        text.append(f"{counts[arm.name]} trials, {amount(counts[arm.name] * plan.tokens)} tokens\n")
+        facts = [f"{arm.parameters:,} parameters", f"{amount(arm.flops_per_token)} FLOPs/token"]
+        if not alike:
+            tokens = amount(counts[arm.name] * plan.tokens)
+            facts += [f"{counts[arm.name]} trials", f"{tokens} tokens"]
         if arm.resized:
-            text.append(f"  resized: {_pairs(arm.resized)}\n")
+            facts.append(f"resized {_pairs(arm.resized)}")
+        text.append(f"  {', '.join(facts)}\n")
     text.rstrip()
     return text
 

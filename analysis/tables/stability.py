@@ -150,7 +150,10 @@ def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Even
     step, loss = curves["step"].to_numpy(), curves["train/loss"].to_numpy(dtype=float)
     seeds = curves["seed"].to_numpy() if "seed" in curves else np.zeros(len(curves), dtype=int)
     places = dict(curve_slices(curves))
-    known = found or {i: detect(step[rows], loss[rows]) for i, rows in places.items()}
+    seen = _watched(events)  # where the detector found nothing, there is nothing to search for
+    known = found or {
+        i: [] if i in seen else detect(step[rows], loss[rows]) for i, rows in places.items()
+    }
     known = {i: known.get(i, []) for i in places}
     groups: dict[int, dict[str, slice]] = {}
     for id, rows in places.items():
@@ -160,6 +163,13 @@ def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Even
             runs = {i: (step[r], loss[r]) for i, r in group.items()}
             known |= compare(runs, {i: known[i] for i in group}).events
     return known
+
+
+def _watched(events: pd.DataFrame) -> set[str]:
+    """Trials of ours, which the detector looked at while they ran."""
+    if not len(events) or "kind" not in events:
+        return set()
+    return set(events.loc[events["kind"].isin(["start", "resume"]), "id"])
 
 
 def curve_slices(curves: pd.DataFrame, ids: Collection[str] | None = None) -> Iterator:

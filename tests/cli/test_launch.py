@@ -200,3 +200,30 @@ def test_text_that_was_edited_between_two_launches_is_refused_and_nothing_runs(
     with pytest.raises(DataError, match="the text has changed"):
         run_trial(trial.acquire(), config)
     assert call("train", *sweep[1:], "train.steps=2", "study=mine", "seed=7")[0] == 2
+
+
+def test_a_dry_run_for_slurm_shows_its_request_where_there_is_no_slurm(
+    call: Call, sweep: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    words = [*sweep, "cluster=slurm", "cluster.time=10m"]
+    code, out, err = call("launch", *words, "--dry-run")
+    assert code == 0, err
+    assert "sbatch" in out
+    assert "without a look at limits and queue" in out
+    assert "2 trials" in out
+    code, _, err = call("launch", *words)
+    assert code == 2
+    assert "sbatch" in err
+    assert not Path("runs").exists()
+
+
+def test_offline_runs_for_want_of_a_key_are_said_once(
+    call: Call, sweep: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    for more, times in ((["track=wandb"], 1), (["track=wandb", "track.mode=offline"], 0), ([], 0)):
+        _, _, err = call("launch", *sweep, *more, "--dry-run")
+        assert err.count("no API key") == times
