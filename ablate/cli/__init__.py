@@ -38,6 +38,9 @@ VERBS = {
     "spikes": Verb("ablate.cli.spikes", "loss spikes and their damage: a trial, a study, any CSV"),
     "claims": Verb("ablate.cli.claims", "what others claimed, what was measured, what follows"),
     "sync": Verb("ablate.cli.sync", "a study to wandb, one run a trial, as often as you like"),
+    "generate": Verb(
+        "ablate.cli.generate", "text from a trial's weights, with any key/value cache"
+    ),
     "diff": Verb("ablate.cli.diff", "in which fields two trials differ"),
     "data": Verb("ablate.cli.data", "`data prepare`: token files, ahead of training"),
 }
@@ -103,5 +106,5 @@ def _current_folder() -> str:
 
 
 def help_text() -> str:
-    verbs = "".join(f"  {name:<8}{verb.help}\n" for name, verb in VERBS.items())
+    verbs = "".join(f"  {name:<10}{verb.help}\n" for name, verb in VERBS.items())
     return f"{DESCRIPTION}\n{verbs}\n{FIRST_STEPS}\n{EXIT_CODES}"

@@ -13,7 +13,12 @@ corrupted, shifted        validation under noise, and of another domain
 from ablate.data.corpora import CORPORA
 from ablate.data.dataset import IGNORED, Batch, Data
 from ablate.data.documents import document_lengths, repetitive
-from ablate.data.inference import check_inference, held_out_prompts, stream_tokens
+from ablate.data.inference import (
+    check_inference,
+    held_out_prompts,
+    preheated_ngrams,
+    stream_tokens,
+)
 from ablate.data.ngrams import frequent_ngrams
 from ablate.data.opening import open_data, prepare_files
 from ablate.data.shifted import open_shifted
@@ -29,6 +34,7 @@ __all__ = [
     "held_out_prompts",
     "open_data",
     "open_shifted",
+    "preheated_ngrams",
     "prepare_files",
     "repetitive",
     "stream_tokens",

@@ -7,9 +7,13 @@ from jaxtyping import Int64
 
 from ablate.config.schema.cache import CacheConfig
 from ablate.data.dataset import Data
+from ablate.data.ngrams import frequent_ngrams
 from ablate.errors import DataError
 
-__all__ = ["check_inference", "held_out_prompts", "stream_tokens"]
+__all__ = ["check_inference", "held_out_prompts", "preheated_ngrams", "stream_tokens"]
+
+LONGEST = 2**24
+"""Tokens of the training text, from its beginning, that are counted: a bound on time and memory."""
 
 
 def check_inference(data: Data, config: CacheConfig) -> None:
@@ -44,6 +48,12 @@ def check_inference(data: Data, config: CacheConfig) -> None:
 def stream_tokens(data: Data, config: CacheConfig) -> Int64[np.ndarray, "t"]:
     """The first cache.tokens of the held-out text."""
     return data.held_out.read(0, config.tokens)
+
+
+def preheated_ngrams(data: Data, config: CacheConfig) -> list[Int64[np.ndarray, "k n"]]:
+    """The most frequent n-grams of the training text, a table for each of cache.preheat_n."""
+    tokens = data.train.read(0, min(len(data.train), LONGEST))
+    return [frequent_ngrams(tokens, n, config.preheat) for n in config.preheat_n]
 
 
 def held_out_prompts(data: Data, config: CacheConfig) -> list[list[int]]:

@@ -47,8 +47,8 @@ class ClaimConfig:
     """The same in units of the metric."""
     direction: Literal["lower", "higher", "no_worse"] | None = None
     """null: the sign of the size. no_worse: a test of non-inferiority."""
-    rates: Literal["best", "all"] = "best"
-    """Of a bracket of learning rates: the best one, or the mean over all."""
+    rates: Literal["best", "all"] | float = "best"
+    """Of a bracket of learning rates: the best one, the mean over all, or one of them."""
     margin: float | None = None
     """Of the equivalence that contradicts, on the scale of the size; null: see `freeze_claims`."""
     untestable: str | None = None
@@ -139,6 +139,7 @@ def freeze_claims(
     decide: DecideConfig,
     arms: Sequence[PlannedArm],
     base: Sequence[str],
+    rates: Sequence[float] = (),
 ) -> list[dict[str, Any]] | None:
     """As the manifest holds them: arms by name, nothing left open.
 
@@ -150,9 +151,11 @@ def freeze_claims(
         decide: the rule of the study.
         arms: planned, the baseline first.
         base: overrides that every arm starts from.
+        rates: that some arm tries.
 
     Raises:
-        ConfigError: where `of` or `against` fits no arm, or several, or measures no such metric.
+        ConfigError: where `of` or `against` fits no arm, or several, or measures no such metric;
+            for a learning rate that is not tried.
     """
     frozen = []
     for claim in claims:
@@ -164,6 +167,10 @@ def freeze_claims(
             require(reference is not None, "sweep.claim.of", claim.of, "is the baseline, which has "
                     "no reference", "Name the other arm in sweep.claim.against")  # fmt: skip
             against = str(reference)
+        tried = claim.rates in ("best", "all") or claim.rates in rates
+        reason = "is none of the learning rates that are tried"
+        known = f"They are {', '.join(f'{r:g}' for r in rates)}" if rates else "Set sweep.lr"
+        require(tried, "sweep.claim.rates", claim.rates, reason, known)
         require(of != against, "sweep.claim.against", claim.against, "is the same arm as `of`")
         metric, margin = claim.metric or decide.metric, claim.margin
         _check_measured(metric, [arm for arm in arms if arm.name in (of, against)])

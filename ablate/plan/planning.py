@@ -258,7 +258,7 @@ def _finish(
         decide=decide,
         design_info=_info(sweep, adopted) or None,
         match=sweep.match,
-        claim=freeze_claims(read_claims(sweep.claim), sweep.decide, arms, base),
+        claim=freeze_claims(read_claims(sweep.claim), sweep.decide, arms, base, sweep.rates),
         runs_dir=runs_dir,
         steps=steps,
         seeds=seeds,

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 
 from ablate.config.schema.cache import CacheConfig
-from ablate.data import Data, frequent_ngrams, held_out_prompts
+from ablate.data import Data, held_out_prompts, preheated_ngrams
 from ablate.model.preheat import Preheated
 
 __all__ = ["measure_preheating"]
 
-LONGEST = 2**24
-"""Tokens of the training text, from its beginning, that are counted: a bound on time and memory."""
 REPEATS = 4
 """Of each measurement, of which the fastest counts."""
 
@@ -41,8 +39,7 @@ def measure_preheating(model: Any, data: Data, config: CacheConfig) -> dict[str,
     training = model.training
     model.eval()
     start = time.perf_counter()
-    tokens = data.train.read(0, min(len(data.train), LONGEST))
-    tables = [frequent_ngrams(tokens, n, config.preheat) for n in config.preheat_n]
+    tables = preheated_ngrams(data, config)
     heated, cold = Preheated(model, tables), Preheated(model, [])
     _wait(model)
     build = time.perf_counter() - start

@@ -206,7 +206,24 @@ def damage(rows: list[dict[str, Any]], attempt: Attempt) -> dict[str, Any]:
     norms = [r["train/grad_norm"] for r in rows]
     scores = score(steps, losses, recorded(events), norms)
     done = Counter(e["what"] for e in events if e["kind"] == "response")
+    scores |= instability(losses)
     return {f"spikes/{k}": v for k, v in {**scores, **done}.items() if k != "rows"}
+
+
+def instability(losses: list[float]) -> dict[str, float]:
+    """Against the loss of the untrained model, which needs no baseline of earlier rows, and bounded
+    where the loss itself is not.
+
+    Returns:
+        `above_start`: share of the later rows that lie above the first. `lost`: 1 where the median
+        of the last tenth does, else 0.
+    """
+    later = losses[1:] or losses
+    last = sorted(later[-max(1, len(later) // 10) :])
+    return {
+        "above_start": sum(loss > losses[0] for loss in later) / len(later),
+        "lost": float(last[len(last) // 2] > losses[0]),
+    }
 
 
 def device_name(device: torch.device) -> str:

@@ -122,6 +122,9 @@ def _chosen(trials: pd.DataFrame, claim: Mapping[str, Any], rule: Rule) -> _Valu
     """The trials that speak to the claim."""
     empty = pd.DataFrame({"arm": [], "seed": [], "value": []})
     metric, pair = claim["metric"], (claim["of"], claim["against"])
+    one = claim.get("rates") if isinstance(claim.get("rates"), float) else None
+    if one is not None:
+        trials = pd.DataFrame(trials[np.isclose(trials["lr"].to_numpy(dtype=float), one)])
     both = trials[trials["arm"].isin(pair)]
     open_ = both[~both["status"].isin(ENDED)]
     if len(open_):
@@ -140,7 +143,7 @@ def _chosen(trials: pd.DataFrame, claim: Mapping[str, Any], rule: Rule) -> _Valu
             return _Values(table=empty, problem=f"no trial of {arm} recorded {metric}",
                            untestable=True)  # fmt: skip
     lower = rule.lower_is_better
-    if claim["rates"] == "all":
+    if claim["rates"] == "all" or one is not None:
         ended["value"] = np.where(done, ended[metric], np.nan)
         mean = ended.groupby(["arm", "seed"], sort=False)["value"].agg(
             lambda v: v.mean(skipna=False)

@@ -234,12 +234,14 @@ def test_unfinished_and_single_seeds_are_undecided() -> None:
 
 
 def test_a_best_learning_rate_at_the_edge_decides_nothing_and_all_rates_do() -> None:
-    low, high = trials(0.0).assign(lr=1e-3), trials(-0.1, level=0.5).assign(lr=1e-2)
+    low, high = trials(0.05).assign(lr=1e-3), trials(-0.1, level=0.5).assign(lr=1e-2)
     frame = pd.concat([low, high], ignore_index=True)
     row = verdict(frame, claim())
     assert row["verdict"] == "undecided"
     assert "at the edge" in row["note"]
     assert verdict(frame, claim(rates="all"))["verdict"] == "supported"
+    assert verdict(frame, claim(rates=1e-2))["verdict"] == "supported"
+    assert verdict(frame, claim(rates=1e-3))["verdict"] == "contradicted"
 
 
 # ---- the verbs

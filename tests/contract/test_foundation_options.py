@@ -31,6 +31,11 @@ OPTIONS = [
     "precision=fp16_naive",
     "precision=fp16_protected",
     "schedule.foundation_layers=1",
+    "feed_forward=chunked",
+    "unembedding=chunked",
+    "batching=dynamic",
+    "cache=dynamic",
+    "cache=preheated",
 ]
 
 

@@ -24,6 +24,15 @@ def test_arms_are_found_by_what_they_change_and_the_reference_is_the_baseline(pl
     assert (frozen["of"], frozen["against"]) == ("bias-none", "baseline")
 
 
+def test_a_claim_may_be_about_one_of_the_learning_rates(plan) -> None:
+    at = {**CLAIM, "rates": 1e-2}
+    (frozen,) = plan(factors=FACTORS, claim=at, lr=[1e-3, 1e-2]).claim
+    assert frozen["rates"] == 1e-2
+    for rates in ([1e-3, 2e-2], None):
+        with pytest.raises(ConfigError, match=r"sweep.claim.rates=0.01: is none of the learning"):
+            plan(factors=FACTORS, claim=at, lr=rates)
+
+
 def test_a_claim_about_the_metric_that_decides_takes_its_margin(plan) -> None:
     stated = {**CLAIM, "metric": None, "relative": None, "direction": "lower"}
     (frozen,) = plan(factors=FACTORS, claim=stated, decide={"margin": 0.02}).claim
