@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from ablate.cli.arguments import Parser
 from ablate.cli.asked import asked_plan
 from ablate.config.schema import DataConfig
-from ablate.data.glance import glance
 from ablate.plan import Plan
 
 __all__ = ["main"]
@@ -70,8 +69,13 @@ def main(argv: Sequence[str]) -> int:
 
 def _glance_at_data(plan: Plan) -> None:
     """Text that is missing or too short is said now, not at the launch."""
+    arms = [arm for arm in plan.arms if arm.config["data"]["path"] is not None]
+    if not arms:
+        return
+    from ablate.data.glance import glance  # with numpy, which costs a plan more than all else
+
     seen = []
-    for arm in plan.arms:
+    for arm in arms:
         data = DataConfig(**arm.config["data"])
         length = (
             arm.config["train"]["sequence_length"] or arm.config["model"]["max_sequence_length"]

@@ -127,11 +127,12 @@ def written_sweep(study: StudyDir, manifest: dict[str, Any]) -> dict[str, Any]:
 def extended(manifest: dict[str, Any], extension: Extension) -> dict[str, Any]:
     """The next revision of the manifest."""
     levels = dict.fromkeys(extension.factors, BASELINE)
-    names, kept = set(extension.replaced), manifest["trials"]
+    names = set(extension.replaced)
+    kept: list[dict[str, Any]] = manifest["trials"]
+    more: dict[str, Any] = {}
     again = {arm.name: arm.to_json() for arm in extension.arms if arm.name in names}
     arms = [again.get(arm["name"], arm) for arm in manifest["arms"]]
     arms = [{**arm, "levels": {**levels, **arm["levels"]}} for arm in arms]
-    more = {}
     if names:
         gone = [{**t, "revision": extension.revision} for t in kept if t["arm"] in names]
         kept = [t for t in kept if t["arm"] not in names]

@@ -57,16 +57,13 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
     refuse_repeated_groups(base_overrides, composer)
     first = [f"sweep={name}"]
     plan = plan_written(written, name, first, base_overrides, composer, notes)
-    refuse_common(
-        {
-            line: why
-            for line, why in without_effect(
-                arm.config, [*first, *plan.base, *arm.overrides], composer
-            ).items()
-            if line in base_overrides
-        }
-        for arm in plan.arms
-    )
+    if base_overrides:
+        refuse_common(
+            without_effect(
+                arm.config, [*first, *plan.base, *arm.overrides], composer, base_overrides
+            )
+            for arm in plan.arms
+        )
     return plan
 
 

@@ -6,7 +6,7 @@ For trials that no sweep compares (`ablate train`), and for words that go to eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ablate.config.compose import Composer
@@ -36,7 +36,10 @@ def refuse_repeated_groups(overrides: Sequence[str], composer: Composer) -> None
 
 
 def without_effect(
-    config: Mapping[str, Any], overrides: Sequence[str], composer: Composer
+    config: Mapping[str, Any],
+    overrides: Sequence[str],
+    composer: Composer,
+    among: Collection[str] | None = None,
 ) -> dict[str, str]:
     """Override -> why nothing that it changes is ever read; one that spells out what holds without
     it is let be.
@@ -45,6 +48,7 @@ def without_effect(
         config: canonical, of all the overrides.
         overrides: Hydra's grammar.
         composer: finds the user's options.
+        among: the overrides that are looked at; None: all.
     """
     roads = {f"model.{name}" for name in ROADS}
     ignored = {
@@ -53,7 +57,7 @@ def without_effect(
         if why != OF_THE_RUN and field not in roads
     }
     found = {}
-    for line in overrides:
+    for line in overrides if among is None else among:
         fields = composer.touched(line)
         if not fields or not fields <= ignored.keys():
             continue

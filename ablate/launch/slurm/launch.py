@@ -54,7 +54,10 @@ def launch_plan(
     except StudyError as error:
         if not dry_run:
             raise
-        say(f"Note: {error} This is what would be asked for, without a look at limits and queue.")
+        said = str(error).partition(", so nothing")[0].rstrip(".")
+        say(
+            f"Note: {said}. So this is what would be asked for, without a look at limits and queue."
+        )
         request = describe_alone(trials, clusters, again=again)
     held = incidents.held(study.path)
     if held is not None:
