@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config.compose import Composer
 from ablate.config.overrides import parse_override
 from ablate.errors import ConfigError, PlanError
-from ablate.plan import Plan, frozen_plan, plan_sweep, resolve
+from ablate.plan import Plan, frozen_plan, plan_sweep, refuse_too_large, resolve
 from ablate.rundir import find_study
 
 __all__ = ["asked_plan"]
@@ -60,4 +60,5 @@ def _placed(plan: Plan, overrides: Sequence[str]) -> Plan:
     where = {WHERE[root]: placed[WHERE[root]] for root in roots}
     arms = [dataclasses.replace(a, config={**a.config, **where}) for a in plan.arms]
     trials = [dataclasses.replace(t, config={**t.config, **where}) for t in plan.trials]
+    refuse_too_large(arms)
     return dataclasses.replace(plan, arms=arms, trials=trials)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ablate.errors import AblateError, PlanError
 from ablate.model import compare as models
+from ablate.model.activations import activations
 from ablate.model.config import ModelConfig
-from ablate.plan import Plan, PlannedArm
+from ablate.plan import Plan, PlannedArm, micro_batch
+from ablate.train.traced import has_instructions, shallow, trace
 
 __all__ = ["Proof", "check"]
 
@@ -25,6 +28,16 @@ class Proof:
     parameters: int
     """Of the model built on the meta device."""
     proof: str
+    activations: int
+    """Bytes by the formula, of a micro-batch in one process on a CPU, of so many layers."""
+    traced: int
+    """The same, counted in a forward pass on fake tensors."""
+    layers: int
+
+    @property
+    def off(self) -> float:
+        """By what share of the traced bytes the formula is off."""
+        return self.activations / self.traced - 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,6 +52,7 @@ def check(plan: Plan) -> list[Proof]:
     """
     configs = {arm.name: ModelConfig(**arm.config["model"]) for arm in plan.arms}
     built: dict[str, models.Built] = {}
+    known: dict[str, dict[str, int]] = {}
     proofs = []
     for arm in plan.arms:
         model = configs[arm.name]
@@ -55,9 +69,35 @@ def check(plan: Plan) -> list[Proof]:
             own = built[arm.name] if alike == model else _build(arm, alike)[1]
             proof = _proof(arm, built[arm.reference], own)
         proofs.append(
-            Proof(arm=arm.name, reference=arm.reference, parameters=parameters, proof=proof)
+            Proof(
+                arm=arm.name,
+                reference=arm.reference,
+                parameters=parameters,
+                proof=proof,
+                **_activations(arm, model, known),
+            )
         )
     return proofs
+
+
+def _activations(
+    arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, int]]
+) -> dict[str, int]:
+    """Of its micro-batch, by the formula and as autograd keeps them; `known`: of other arms."""
+    head, few = not arm.config["loss"]["chunk"], shallow(model)
+    given = micro_batch(arm.config, few, processes=arm.memory.processes, device="cpu")
+    native = has_instructions(given.precision)
+    given = dataclasses.replace(given, native=native, documents=False, compiled=False)
+    key = repr((few, given, head))
+    if key not in known:
+        try:
+            counted = trace(few, given, head=head).kept
+        except Exception as error:  # classes of the user's own raise what they like
+            kind = "" if isinstance(error, AblateError) else f"{type(error).__name__}: "
+            raise PlanError(f"Arm {arm.name} cannot be traced: {kind}{error}") from error
+        formula = activations(few, given, head=head).kept
+        known[key] = {"activations": formula, "traced": counted, "layers": few.n_layers}
+    return known[key]
 
 
 def _build(arm: PlannedArm, model: ModelConfig) -> tuple[int, models.Built]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Parser
 from ablate.cli.running import conclude, missing_of, run_here
+from ablate.cli.stack_view import stack_lines
 from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
@@ -56,6 +57,8 @@ def main(argv: Sequence[str]) -> int:
     offline = why_offline(plan.trials[0].config["track"])
     for note in [*plan.notes, *filter(None, [offline])]:
         print(f"Note: {note}", file=sys.stderr)
+    for line in stack_lines(plan):
+        print(line, file=sys.stderr)
     _refuse_force(plan)
     study, mended = study_of(plan), []
     if study.exists() and not options.dry_run:

@@ -16,8 +16,10 @@ from rich.text import Text
 from ablate.cli.amount import amount
 from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, rule_lines
+from ablate.cli.memory_view import memory_line
+from ablate.cli.stack_view import stack_lines
 from ablate.errors import show
-from ablate.plan import Plan, PlannedArm, road_lines
+from ablate.plan import Plan, PlannedArm, gib, road_lines
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
@@ -70,6 +72,7 @@ def _table(plan: Plan) -> Table:
         table.add_column("arm, and what it differs in", overflow="fold", ratio=1)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("FLOPs/token", justify="right", no_wrap=True)
+    table.add_column("memory", justify="right", no_wrap=True)
     if any(arm.resized for arm in plan.arms):
         table.add_column("resized", overflow="fold")
     table.add_column("trials", justify="right", no_wrap=True)
@@ -81,7 +84,7 @@ def _table(plan: Plan) -> Table:
             row = [Text(arm.name), Text(arm.reference or "–"), Text(_differences(arm))]
         else:
             row = [_above(arm)]
-        row += [f"{arm.parameters:,}", amount(arm.flops_per_token)]
+        row += [f"{arm.parameters:,}", amount(arm.flops_per_token), gib(arm.memory.peak)]
         if any(other.resized for other in plan.arms):
             row.append(Text(_pairs(arm.resized) or "–"))
         table.add_row(*row, str(counts[arm.name]), amount(counts[arm.name] * plan.tokens))
@@ -112,6 +115,7 @@ def _list(plan: Plan) -> RenderableType:
         if not alike:
             tokens = amount(counts[arm.name] * plan.tokens)
             facts += [f"{counts[arm.name]} trials", f"{tokens} tokens"]
+        facts.append(gib(arm.memory.peak))
         if arm.resized:
             facts.append(f"resized {_pairs(arm.resized)}")
         text.append(f"  {', '.join(facts)}\n")
@@ -147,6 +151,7 @@ def _foot(plan: Plan) -> list[str]:
         f"({amount(plan.tokens)} tokens): {amount(plan.total_tokens)} tokens, "
         f"{amount(plan.total_flops)}FLOPs in all."
     ]
+    lines.append(memory_line(plan))
     if plan.rates:
         lines += _rate_lines(plan)
     for paired in dict.fromkeys(arm.paired for arm in plan.arms if arm.paired):
@@ -158,6 +163,7 @@ def _foot(plan: Plan) -> list[str]:
     lines += road_lines(plan.arms)
     lines += rule_lines(plan.decide, plan.seeds) + claim_lines(plan.claim or [])
     lines += learning_lines(plan) + cost_lines(plan)
+    lines += stack_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]
 
 
@@ -181,7 +187,15 @@ def _rate_lines(plan: Plan) -> list[str]:
 
 
 def check_view(results: Sequence[Any], width: int) -> RenderableType:
-    """The proofs of `--check`, one line for each arm."""
+    """The proofs of `--check`, one line for each arm, and how good the plan's memory is."""
     lines = [Text(""), Text("Checked by building:", style="bold")]
     lines += [Text(f"  {result.arm}: {result.proof}") for result in results]
+    worst = max(results, key=lambda result: abs(result.off))
+    lines.append(
+        Text(
+            f"Activations by formula are off by {worst.off:+.1%} at the most, in {worst.arm}: "
+            f"{gib(worst.activations)} where autograd keeps {gib(worst.traced)} "
+            f"({worst.layers} layers on a CPU)."
+        )
+    )
     return Group(*lines)

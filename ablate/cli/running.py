@@ -83,6 +83,7 @@ def run_phases(
     from ablate.cli.watching import watcher_of
     from ablate.launch.local import run_missing, workers_for
     from ablate.launch.notify import tell_if_over
+    from ablate.launch.stacks import Stacks
 
     train, stopped = config["train"], None
     gpus = range(pool.gpus()) if train["device"] in ("auto", "cuda") else ()
@@ -99,6 +100,7 @@ def run_phases(
                 again=again,
                 watcher=watcher,
                 hold=lambda: budget.exhausted(study),
+                stacks=Stacks.of(missing, config["cluster"].get("stack", 1)),
             )
         if stopped:
             break

@@ -99,6 +99,8 @@ def run_single(
 
     if note := why_offline(config["track"]):
         print(f"Note: {note}", file=sys.stderr)
+    if config["cluster"]["stack"] > 1 and not of_sweep:
+        print("Note: cluster.stack has no effect on a single trial.", file=sys.stderr)
     with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
         state = run_job(trial, again=RETRIED, on_row=progress.see)
     return trial, state

@@ -66,6 +66,7 @@ def run_job(
     own_streams: bool = False,
     on_row: Callable[[dict[str, Any]], None] | None = None,
     run: Callable[..., Ran] | None = None,
+    stop: Stop | None = None,
 ) -> State:
     """Runs the trial as its next attempt, to its end or until it is told to stop.
 
@@ -77,7 +78,8 @@ def run_job(
         own_streams: whether standard output and error go to the attempt's log from now on
             (a worker's), or stay as they are.
         on_row: sees every row of metrics.
-        run: in place of `ablate.train.run_trial`, for tests.
+        run: in place of `ablate.train.run_trial`.
+        stop: hears of a wish to stop; None: as this process is told.
 
     Returns:
         The state as it was left: done, diverged, failed, cancelled or preempted.
@@ -87,7 +89,7 @@ def run_job(
         FencedOffError: where a newer attempt took over; nothing was written outside our folder.
     """
     team, slurm = team_of(trial), this_job()
-    stop = Stop(parent, patient=slurm is not None)
+    stop = stop or Stop(parent, patient=slurm is not None)
     with stop.listening():
         attempt = trial.acquire(
             again=again,
@@ -267,6 +269,9 @@ def logged(attempt: Attempt, own_streams: bool) -> Iterator[None]:
     else:
         handler = logging.FileHandler(attempt.log_path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    if threading.current_thread() is not threading.main_thread():  # one of several trials here
+        own = threading.get_ident()
+        handler.addFilter(lambda record: record.thread == own)
     root, level = logging.getLogger(), logging.getLogger().level
     root.addHandler(handler)
     root.setLevel(min(level, logging.INFO))

@@ -13,7 +13,9 @@ from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
 from ablate.config.sources import edited
 from ablate.data import Data, check_inference, open_data, open_shifted
-from ablate.errors import ConfigError, StudyError
+from ablate.errors import ConfigError, PlanError, StudyError
+from ablate.launch.ranks import rank_of
+from ablate.plan import gib, memory_of, too_large
 from ablate.rundir import (
     StudyDir,
     TrialDir,
@@ -25,8 +27,8 @@ from ablate.rundir import (
 )
 
 __all__ = [
-    "check_data", "check_data_of_all", "check_training", "check_writable", "freeze_data",
-    "refuse_edited",
+    "check_data", "check_data_of_all", "check_fits", "check_training", "check_writable",
+    "freeze_data", "refuse_edited",
 ]  # fmt: skip
 
 
@@ -145,6 +147,27 @@ def refuse_edited(study: StudyDir, trials: Iterable[TrialDir]) -> None:
     )
 
 
+def check_fits(config: Mapping[str, Any], device: str, bytes_there: int) -> None:
+    """By the formula of the plan, for this machine.
+
+    Args:
+        config: of the trial.
+        device: its kind; only cuda and cpu are known.
+        bytes_there: of memory.
+
+    Raises:
+        PlanError: for what needs more.
+    """
+    if device not in ("cuda", "cpu"):
+        return
+    processes = rank_of().world_size
+    memory = memory_of(config, processes=processes, device=device)
+    if memory.peak > bytes_there:
+        what = "this GPU" if device == "cuda" else "this machine"
+        where = f"{what} has {gib(bytes_there)}"
+        raise PlanError(f"The trial {too_large(config, memory, bytes_there, where)}")
+
+
 def check_training(config: Mapping[str, Any]) -> None:
     """Puts the trial together without weights (on the meta device) or data. Imports torch.
 
@@ -154,7 +177,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
     from ablate.train.kernel import attention_of
-    from ablate.train.memory import check_memory
+    from ablate.train.memory import check_memory, device_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.parallel.units import units
     from ablate.train.precision import Precision
@@ -172,6 +195,7 @@ def check_training(config: Mapping[str, Any]) -> None:
     attention_of(typed, model_config, device)
     if typed.parallel.name == "none":  # else it is not known here how many share a batch
         check_memory(typed, sequence_length=length, device=device)
+    check_fits(config, device.type, device_memory(device))
     Precision(typed.precision, device)
     model: Any = OLMo(model_config, init_params=False)
     if train.activation_checkpointing is not None:

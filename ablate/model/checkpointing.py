@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from torch.utils.checkpoint import checkpoint
-
 from ablate.model.config import ModelConfig
 from ablate.model.variants import find
 
@@ -40,6 +38,8 @@ def checkpointer(config: ModelConfig) -> Callable[..., Any]:
 
     The state of the random generators is restored only if dropout or noise needs it.
     """
+    from torch.utils.checkpoint import checkpoint  # the table above is read without torch, too
+
     drops = config.attention_dropout or config.residual_dropout or config.embedding_dropout
     drops = drops or config.norm_noise
     return partial(checkpoint, use_reentrant=False, preserve_rng_state=bool(drops))

@@ -30,7 +30,7 @@ from ablate.config.imports import is_import_path
 from ablate.model.config import ModelConfig
 from ablate.model.widths import layer_configs
 
-__all__ = ["flops_per_token", "parameters"]
+__all__ = ["block_parameters", "flops_per_token", "matrices", "parameters"]
 
 
 def parameters(config: ModelConfig, include_embedding: bool = True) -> int:
@@ -49,7 +49,7 @@ def parameters(config: ModelConfig, include_embedding: bool = True) -> int:
     c, layers = config, layer_configs(config)
     lowest, highest = layers[0], layers[-1]
     total = sum(
-        n * (_matrices(layer) + _biases(layer) + _block_norms(layer))
+        n * (matrices(layer) + _biases(layer) + _block_norms(layer))
         for layer, n in _counted(layers)
     )
     total += _stream_norm(lowest if c.weight_tying else highest) + _projections(c, layers)
@@ -79,7 +79,7 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
         sequence_length: tokens in a training sequence.
     """
     layers = layer_configs(config)
-    weights = sum(n * _matrices(layer) for layer, n in _counted(layers))
+    weights = sum(n * matrices(layer) for layer, n in _counted(layers))
     weights += _projections(config, layers)
     if _has_own_variant(config):
         weights = _matrices_on_meta(config)
@@ -90,6 +90,18 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
         keys = sequence_length if window is None else min(window, sequence_length)
         scored += layer.d_model * keys
     return 6 * weights + 12 * scored
+
+
+def block_parameters(config: ModelConfig) -> list[int]:
+    """Trained numbers of each block, a projection from the width below included.
+
+    Of a norm of the user's own the size is not known here: it counts as the built-in one's.
+    """
+    layers = layer_configs(config)
+    sizes = {id(c): matrices(c) + _biases(c) + _block_norms(c) for c in layers}
+    widths = [layers[0].d_model, *(layer.d_model for layer in layers)]
+    widened = [a * b * (a != b) for a, b in itertools.pairwise(widths)]
+    return [sizes[id(c)] + extra for c, extra in zip(layers, widened, strict=True)]
 
 
 def _counted(layers: list[ModelConfig]) -> list[tuple[ModelConfig, int]]:
@@ -105,7 +117,7 @@ def _projections(c: ModelConfig, layers: list[ModelConfig]) -> int:
     return sum(a * b for a, b in itertools.pairwise(ends) if a != b)
 
 
-def _matrices(c: ModelConfig) -> int:
+def matrices(c: ModelConfig) -> int:
     """Weights of one block's matrix products."""
     d, kv = c.d_model, c.head_dim * c.effective_n_kv_heads
     return d * (d + 2 * kv) + d * d + d * c.hidden_size + c.inner_size * d

@@ -163,7 +163,7 @@ class OLMo(nn.Module):
             x = parts["emb_norm"](x)
         place = position.embed(past, x.shape[1], x)
         if place is not None:
-            x = x + place
+            x = x + place.to(x.dtype)  # a fixed table is float32, pure bf16 is not
         if config.embedding_dropout and self.training:
             x = F.dropout(x, config.embedding_dropout)
 

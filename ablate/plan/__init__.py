@@ -13,7 +13,9 @@ learning.py   power and cost of a plan            speed.py     how fast arms ran
 lineage.py    baselines that were adopted         round.py     the next round of a search
 roads.py      the kernels that compute an arm
 frozen.py     the plan of a frozen study          extension.py more seeds or arms for it
+memory.py     bytes of a GPU, by formula        fitting.py   refuses what cannot fit
 manifest.py   manifest.json                     single.py    `ablate train` without a sweep
+stacking.py   trials that share a graph
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from __future__ import annotations
 from ablate.design.rule import decide_hash, rule_changes
 from ablate.plan.canonical import difference, flat, resolve
 from ablate.plan.effective import effective, effective_fingerprint, unread
+from ablate.plan.fitting import gib, refuse_too_large, too_large
 from ablate.plan.frozen import frozen_plan
 from ablate.plan.manifest import code_version, environment
+from ablate.plan.memory import Memory, memory_of, micro_batch
 from ablate.plan.planning import plan_sweep, plan_written
 from ablate.plan.roads import road_lines
 from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_trial
@@ -34,6 +38,7 @@ from ablate.plan.without_effect import refuse_common
 __all__ = [
     "DEFAULT_STUDY",
     "DecideConfig",
+    "Memory",
     "Plan",
     "PlannedArm",
     "PlannedTrial",
@@ -49,12 +54,17 @@ __all__ = [
     "environment",
     "flat",
     "frozen_plan",
+    "gib",
+    "memory_of",
+    "micro_batch",
     "plan_sweep",
     "plan_written",
     "refuse_common",
+    "refuse_too_large",
     "resolve",
     "road_lines",
     "rule_changes",
     "single_trial",
+    "too_large",
     "unread",
 ]

@@ -24,6 +24,7 @@ from ablate.plan.canonical import difference
 from ablate.plan.claim import freeze_claims, read_claims
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
+from ablate.plan.fitting import refuse_too_large
 from ablate.plan.learning import cost_of, learning_of
 from ablate.plan.lineage import Adopted, adopt
 from ablate.plan.lineage import notes as lineage_notes
@@ -110,6 +111,7 @@ def plan_written(
     study = arms[0].config["study"] or name
     planned = _planned(arms, resized, study, sweep)
     check_roads(planned)
+    refuse_too_large(planned)
     asked = {"name": name, "written": dict(written), "overrides": list(base_overrides)}
     plan = _finish(sweep, study, asked, adopted, planned, speeds, steps)
     return dataclasses.replace(plan, notes=[*notes, *plan.notes])

@@ -51,7 +51,7 @@ def check_roads(arms: Sequence[PlannedArm]) -> None:
     """Raises PlanError, with the arm's name, for what no machine could compute so."""
     for arm in arms:
         try:
-            attention(arm.config)
+            _ = arm.attention
         except ConfigError as error:
             raise PlanError(f"Arm {arm.name}: {error}") from error
 
@@ -60,7 +60,7 @@ def road_lines(arms: Sequence[PlannedArm]) -> list[str]:
     """For the foot of a plan; arms that are computed alike share a line."""
     alike: dict[str, list[str]] = {}
     for arm in arms:
-        devices = attention(arm.config).items()
+        devices = arm.attention.items()
         told = "; ".join(f"on {NAMES[device]} {_said(kernels)}" for device, kernels in devices)
         alike.setdefault(told, []).append(arm.name)
     if len(alike) == 1:

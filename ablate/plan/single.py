@@ -13,6 +13,7 @@ from ablate.config.fingerprint import NESTED, TOP_LEVEL
 from ablate.design import BASELINE, slug
 from ablate.errors import ConfigError
 from ablate.plan.canonical import resolve
+from ablate.plan.fitting import refuse_too_large
 from ablate.plan.sizing import costs
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
 from ablate.plan.trials import trial_of
@@ -97,6 +98,7 @@ def single_trial(
         parameters=parameters,
         flops_per_token=flops,
     )
+    refuse_too_large([arm])
     trial = trial_of(name, config, lr, varied=given)
     return SingleTrial(study=study, arm=arm, trial=trial, without_effect=inert)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.fingerprint import fingerprint
 from ablate.design.rule import decide_hash
 from ablate.plan.budget import tokens_per_step
+from ablate.plan.memory import Memory, memory_of
 from ablate.plan.power import Noise
 from ablate.plan.speed import speed_key
+from ablate.plan.stacking import Stacking, stacking_of
 
 if TYPE_CHECKING:
     from ablate.plan.learning import Cost, Learning
@@ -39,6 +42,18 @@ class PlannedArm:
     """What a resized arm still shares with the others."""
     frozen: dict[str, Any] | None = None
     """The manifest's own entry, of an arm that was read off it."""
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """Of one GPU, or of one process on a CPU; by formula."""
+        return memory_of(self.config)
+
+    @functools.cached_property
+    def attention(self) -> dict[str, dict[str, str]]:
+        """Kind of device to kernel to the reason for it; raises ConfigError where none serves."""
+        from ablate.plan.roads import attention
+
+        return attention(self.config)
 
     @property
     def fingerprint(self) -> str:
@@ -120,6 +135,20 @@ class Plan:
         return [t for t in self.trials if t.arm == self.baseline and t.seed in pilot]
 
     @property
+    def stacking(self) -> Stacking | None:
+        """Which trials are trained as one batch of models; None where that is not asked for."""
+        size = self.trials[0].config["cluster"].get("stack", 1)
+        if size == 1:
+            return None
+        pilot = {trial.id for trial in self.pilot_trials}
+        phases = [
+            stacking_of([(t.id, t.config) for t in self.trials if (t.id in pilot) is first], size)
+            for first in (True, False)
+        ]
+        alone = {id: why for phase in phases for id, why in phase.alone.items()}
+        return Stacking(stacks=[s for phase in phases for s in phase.stacks], alone=alone)
+
+    @property
     def smallest_detectable_effect(self) -> float | None:
         """True difference called better or worse with probability 0.8, in the metric's units."""
         return self.learning.detectable
@@ -155,15 +184,14 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """What `ablate plan --json` prints; `trials` is their number."""
-        from ablate.plan.roads import attention
-
         arms = [
             {
                 "arm": arm.name,
                 **{k: v for k, v in arm.to_json().items() if k != "name"},
                 "change": arm.change,
                 "replaces": arm.replaces,
-                "attention": attention(arm.config),
+                "memory_per_gpu": arm.memory.to_json(),
+                "attention": arm.attention,
                 "trials": sum(trial.arm == arm.name for trial in self.trials),
             }
             for arm in self.arms
@@ -198,4 +226,5 @@ class Plan:
             "pilot": [trial.id for trial in self.pilot_trials],
             "cost": self.cost.to_json(),
             "notes": self.notes,
+            **({} if self.stacking is None else {"stacking": asdict(self.stacking)}),
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import os
 import shutil
@@ -32,11 +31,13 @@ from ablate.spikes import Detector
 from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.device import choose_device, seed_step
 from ablate.train.kernel import attention_of
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
+from ablate.train.phases import Phases
 from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
 from ablate.train.schedule import Rate, build_schedule, warmup_steps
@@ -72,8 +73,11 @@ class Run:
     detector: Detector
     response: Observe
     parallel: Alone
+    phases: Phases
     attention: dict[str, str]
     """The kernels that compute it in a step, each with the reason."""
+    ahead: int | None = None
+    """Batches that are made before they are asked for; None: as suits the device."""
     shifted: Data | None = None
     """Text of another domain, where it is to be validated too."""
 
@@ -82,10 +86,14 @@ class Run:
         return self.config.train.batch_size * self.sequence_length
 
     def next_batch(self, step: int) -> Batch:
-        """What `step` trains on; with filter_repetitions, repetitive rows have no labels."""
+        """What `step` trains on."""
+        return self.make_batch(self.response.batch(step))
+
+    def make_batch(self, number: int) -> Batch:
+        """Of the trial's order; with filter_repetitions, repetitive rows have no labels."""
         c = self.config.train
         batch = self.data.batch(
-            self.response.batch(step),
+            number,
             seed=self.config.seed,
             batch_size=c.batch_size,
             sequence_length=self.sequence_length,
@@ -259,6 +267,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         detector=Detector(),
         response=build_response(config.spikes, c.steps),
         parallel=parallel,
+        phases=Phases(device),
         attention=attention,
         shifted=shifted,
     )
@@ -271,31 +280,3 @@ def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
         log.warning("train.compile=true is ignored: there is no C++ compiler (install g++).")
         return model
     return torch.compile(model)
-
-
-def choose_device(name: str) -> torch.device:
-    """Raises ConfigError for a GPU that is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        reason = f"this machine has {torch.cuda.device_count()} CUDA devices"
-        raise ConfigError("train.device", name, reason, "Use train.device=auto or cpu")
-    return device
-
-
-def seed_step(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
-    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn.
-
-    Every process of a trial draws its own.
-
-    torch.manual_seed does it for every kind of device that there is, in 400 us instead of 5.
-    """
-    place = f"{seed}/{step}/{rank}" if rank else f"{seed}/{step}"
-    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
-    value = int.from_bytes(digest, "big") >> 1
-    torch.default_generator.manual_seed(value)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(value)
-    elif device.type == "mps":
-        torch.mps.manual_seed(value)

@@ -47,7 +47,7 @@ def launch_plan(
         if key not in kinds:
             kinds[key] = ClusterConfig(**t.config["cluster"])
         clusters[t.id] = kinds[key]
-    trials = [study.trial(t.id) for t in plan.trials]
+    trials = [study.trial(id) for id in _neighbours(plan)]
     common = next(iter(clusters.values()))
     try:
         request = describe(study, trials, common, clusters=clusters, again=again)
@@ -92,6 +92,12 @@ def launch_plan(
             "Launch again when some have ended."
         )
     return made
+
+
+def _neighbours(plan: Plan) -> list[str]:
+    """Trials in order, but members of a stack side by side: so they come to the same task."""
+    stacks = {} if plan.stacking is None else {id: s for s in plan.stacking.stacks for id in s}
+    return list(dict.fromkeys(id for t in plan.trials for id in stacks.get(t.id, [t.id])))
 
 
 def _trials(submission: Submission) -> int:

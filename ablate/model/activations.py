@@ -1,0 +1,144 @@
+"""Bytes that a forward pass keeps for its backward pass, by formula and without torch.
+
+With S = rows x length positions, d = d_model, k the width of keys, i and o the MLP's before and
+after its activation, h heads, p bytes of a product's result (2 under autocast and in pure bf16),
+r of the residual stream, a layer keeps
+
+| what                        | bytes                                                          |
+|-----------------------------|----------------------------------------------------------------|
+| each norm                   | RMS: 4 S d, the normalised values in float32; layer: its input |
+| each product                | its input, p S d (i, o): the norm's result, or a cast of it    |
+| queries, keys, values       | p S (d + 2 k), and p S (d + k) more where they are rotated     |
+| a fused attention           | its result, p S d, and 4 S h logarithms of sums                |
+| an attention spelled out    | its operands, 3 p S d, and p rows h T T of weights (T = length) |
+| the activation              | its operands: gated 3 o, others i or i + o; then o for ff_out  |
+| autocast                    | a cast of each weight                                          |
+
+A checkpointed layer keeps its input instead, and has the rest for as long as its own backward pass
+takes. Tensors that two operations share are counted once. What is measured with torch is in
+`ablate.train.traced`; a test compares the two for every preset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ablate.model.block_activations import (
+    Pass,
+    backward_bytes,
+    case_of,
+    cast_bytes,
+    fine_grained_bytes,
+    layer_bytes,
+    norm_bytes,
+)
+from ablate.model.checkpointing import checkpoints_block
+from ablate.model.config import ModelConfig
+from ablate.model.kernels import choose
+from ablate.model.widths import layer_configs
+
+__all__ = ["Activations", "Pass", "activations"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activations:
+    """Bytes, when the forward pass ends and the backward pass has not begun."""
+
+    layers: int
+    """What the layers keep, for all of them."""
+    casts: int
+    """Copies of weights in the type of the products."""
+    tables: int
+    """Rotations and biases of attention: the same for all layers, and for all steps."""
+    ends: int
+    """Token ids, and what the final norm and the head keep beside the logits."""
+    recomputed: int
+    """What the largest checkpointed layer has besides while its backward pass runs."""
+
+    backward: int
+    """Gradients within the largest layer while its backward pass runs."""
+
+    @property
+    def kept(self) -> int:
+        return self.layers + self.casts + self.tables + self.ends
+
+
+def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activations:
+    """What is kept of one micro-batch.
+
+    Args:
+        config: the model.
+        given: the micro-batch.
+        head: False: the loss makes the logits itself, from the final norm's output.
+    """
+    s, layers = given.positions, layer_configs(config)
+    kept = casts = recomputed = 0
+    known: dict[int, tuple[int, int]] = {}
+    below = layers[0].d_model
+    for index, layer in enumerate(layers):
+        if id(layer) not in known:
+            known[id(layer)] = (layer_bytes(layer, given), cast_bytes(layer, given))
+        whole, cast = known[id(layer)]
+        if below != layer.d_model:
+            whole += given.operand * s * below
+            cast += given.operand * below * layer.d_model if given.copies else 0
+        if checkpoints_block(given.checkpointing, index):
+            kept += given.stream * s * below
+            recomputed = max(recomputed, whole + cast)
+        elif given.checkpointing == "fine_grained":
+            fine = fine_grained_bytes(layer, given)
+            fine += given.operand * s * below * (below != layer.d_model)
+            if layer.block_type != "llama":  # attention is computed again with its last product
+                cast -= given.operand * layer.d_model**2 if given.copies else 0
+            kept, casts, recomputed = kept + fine, casts + cast, max(recomputed, whole - fine)
+        else:
+            kept, casts = kept + whole, casts + cast
+        below = layer.d_model
+    last = layers[0] if config.weight_tying else layers[-1]
+    ends = 16 * s + sum(norm_bytes(last, given, last.d_model, inner=False))
+    if config.embedding_layer_norm:
+        ends += sum(norm_bytes(layers[0], given, layers[0].d_model, inner=False))
+    if config.embedding_dropout:
+        ends += (1 if given.device == "cuda" else given.stream) * s * layers[0].d_model
+    if layers[-1].d_model != last.d_model:
+        ends += given.operand * s * layers[-1].d_model
+    if head:
+        ends += given.operand * s * last.d_model
+        if given.copies:
+            casts += given.operand * config.embedding_rows * last.d_model
+    return Activations(
+        layers=kept,
+        casts=casts,
+        tables=sum(_tables(config, layers, given)),
+        ends=ends,
+        recomputed=recomputed,
+        backward=max(backward_bytes(layer, given) for layer in {id(c): c for c in layers}.values()),
+    )
+
+
+def _tables(c: ModelConfig, layers: list[ModelConfig], given: Pass) -> Iterator[int]:
+    """What all layers of one window share."""
+    t, p = given.length, given.product
+    windows = {w for i in range(c.n_layers) if (w := c.window(i)) is not None and w < t}
+    whole = any((w := c.window(i)) is None or w >= t for i in range(c.n_layers))
+    kinds = len(windows) + whole
+    if c.position_scheme == "rope":
+        sizes = {layer.head_dim for layer in layers}
+        yield sum(8 * t * size for size in sizes) * (1 + (c.yarn_factor is not None and kinds > 1))
+    scheme = c.position_scheme
+    per_head = c.n_heads if scheme in ("alibi", "relative") else 1
+    if scheme == "alibi":
+        yield 4 * per_head * t * t
+    elif scheme == "relative":
+        yield 8 * t * t
+    shown = case_of(layers[0], given)
+    masked = given.documents and given.device == "cuda"
+    for window in (False, True):
+        chosen = choose(c, dataclasses.replace(shown, window=window)).kernel
+        causal = not window and chosen == "sdpa" and per_head == 1 and not masked
+        if chosen not in ("math", "sdpa") or causal:
+            continue
+        tables = len(windows) if window else int(whole)
+        yield tables * (given.rows if masked else 1) * per_head * p * t * t

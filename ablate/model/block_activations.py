@@ -1,0 +1,294 @@
+"""Bytes that one layer keeps for its backward pass; see `ablate.model.activations`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ablate.model.config import ModelConfig
+from ablate.model.count import matrices
+from ablate.model.kernels import Case, bias_of, choose
+
+__all__ = [
+    "Pass",
+    "backward_bytes",
+    "case_of",
+    "cast_bytes",
+    "fine_grained_bytes",
+    "kernel",
+    "layer_bytes",
+    "norm_bytes",
+]
+
+SPLIT = 2**18
+"""Elements from which a gated activation is fed by two products (`ablate.model.block.LARGE`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """A micro-batch on its way through the model, in one process."""
+
+    rows: int
+    length: int
+    """Tokens a row."""
+    precision: str = "fp32"
+    device: Literal["cpu", "cuda"] = "cuda"
+    checkpointing: str | None = None
+    documents: bool = False
+    """Attention stays inside documents."""
+    compiled: bool = False
+    native: bool = True
+    """False: a CPU without instructions for the type of the products, which keeps their operands
+    in float32 (`ablate.model.linear.multiply`).
+    """
+
+    @property
+    def positions(self) -> int:
+        return self.rows * self.length
+
+    @property
+    def autocast(self) -> bool:
+        return self.precision in ("bf16", "fp16", "fp16_protected")
+
+    @property
+    def product(self) -> int:
+        """Bytes of a number that a matrix product gives."""
+        return 4 if self.precision == "fp32" else 2
+
+    @property
+    def operand(self) -> int:
+        """Bytes of a number that a matrix product keeps."""
+        return self.product if self.native else 4
+
+    @property
+    def copies(self) -> bool:
+        """Whether each product makes its own copies of its operands."""
+        return self.autocast or (self.product == 2 and not self.native)
+
+    @property
+    def weight(self) -> int:
+        """Bytes of a weight, of its gradient, and of each of its moments."""
+        return 2 if self.precision == "pure_bf16" else 4
+
+    @property
+    def stream(self) -> int:
+        """Bytes of a number of the residual stream: embeddings are not cast."""
+        return self.weight
+
+    @property
+    def dropped(self) -> int:
+        """Bytes of an element of a dropout's mask, of what is `product` wide."""
+        return 1 if self.device == "cuda" else self.product
+
+
+def layer_bytes(c: ModelConfig, given: Pass) -> int:
+    """All that a block keeps which is not checkpointed."""
+    s, d, p = given.positions, c.d_model, given.product
+    total = 0
+    for _ in range(2 if c.peri_norm else 1):
+        total += 2 * sum(norm_bytes(c, given, d, inner=c.norm_after))
+    if c.peri_norm and c.layer_norm_type == "default" and given.autocast:
+        total -= 2 * (4 - p) * s * d  # the outer norms' inputs are products
+    copies = 3 if c.block_type == "llama" and given.copies else 1
+    total += copies * given.operand * s * d + _attention(c, given)
+    return total + _residual_masks(c, given) - _shared(c, given) + _mlp(c, given)
+
+
+def cast_bytes(c: ModelConfig, given: Pass) -> int:
+    """Copies of a block's weights, where products make them."""
+    if not given.copies:
+        return 0
+    chunked = 0 < c.mlp_chunk < given.positions  # the copies go with each chunk
+    mlp = c.d_model * (c.hidden_size + c.inner_size)
+    return given.operand * (matrices(c) - mlp * chunked)
+
+
+def _residual_masks(c: ModelConfig, given: Pass) -> int:
+    """Of dropout, twice a layer."""
+    if not c.residual_dropout:
+        return 0
+    widened = (c.norm_after or c.peri_norm) and c.layer_norm_type == "rms"
+    wide = given.stream if widened else given.product
+    return 2 * (1 if given.device == "cuda" else wide) * given.positions * c.d_model
+
+
+def _shared(c: ModelConfig, given: Pass) -> int:
+    """Results of two norms that are what they keep themselves, in float32 and without a scale."""
+    bare = c.layer_norm_type == "rms" and not c.layer_norm_with_affine and given.precision == "fp32"
+    return 8 * given.positions * c.d_model if bare and not c.norm_after else 0
+
+
+def norm_bytes(c: ModelConfig, given: Pass, size: int, *, inner: bool) -> Iterator[int]:
+    """Of one norm.
+
+    Args:
+        c: the layer's configuration.
+        given: the micro-batch.
+        size: of what is normalised.
+        inner: whether its input is the result of a product, not the residual stream.
+    """
+    s, kind = given.positions, c.layer_norm_type
+    if given.precision == "fp16":
+        spelled = kind == "rms" and given.device == "cpu"  # its kernel there is in steps
+        yield (8 if spelled else given.product) * s * size
+    elif kind == "rms":
+        yield 4 * s * size + 4 * s
+    elif kind == "default":
+        cast = given.autocast and given.device == "cuda"
+        wide = 4 if cast else given.product if inner else given.stream
+        yield wide * s * size + 8 * s
+    elif kind == "low_precision":
+        yield given.product * s * size + 8 * s
+    else:
+        yield 8 * s * size  # the user's own: as the plain formula of a norm
+    own = c.norm_segments is not None or (c.norm_noise > 0 and c.norm_noise_at == "after")
+    if own and c.layer_norm_with_affine and (size == c.d_model):
+        wide = given.product if inner else given.stream
+        yield (0 if kind == "rms" and wide == 4 and not c.norm_noise else wide) * s * size
+
+
+def case_of(c: ModelConfig, given: Pass) -> Case:
+    """What attention asks of a kernel, in a layer without a window."""
+    half = given.precision.startswith("fp16")
+    softmax = "fp16" if given.precision == "fp16" else "fp32"
+    return Case(
+        device=given.device,
+        dtype="fp16" if half else "bf16" if given.product == 2 else "fp32",
+        length=given.length,
+        head_dim=c.head_dim,
+        documents=given.documents,
+        bias=bias_of(c),
+        dropout=c.attention_dropout,
+        softmax=softmax if half else None,
+        low_products=given.native,
+    )
+
+
+def kernel(c: ModelConfig, given: Pass) -> str:
+    """fused; or math and torch, where length x length weights a head exist: spelled out by
+    `ablate.model.attention`, or by torch itself where its fused kernel for a CPU cannot do it.
+    """
+    if given.precision == "fp16" or choose(c, case_of(c, given)).kernel == "math":
+        return "math"
+    trained = bias_of(c) in ("relative", "own")
+    return "torch" if given.device == "cpu" and (c.attention_dropout or trained) else "fused"
+
+
+def _attention(c: ModelConfig, given: Pass) -> int:
+    """Between the products that lead into it and the one that leads out."""
+    s, p, d, heads = given.positions, given.product, c.d_model, c.n_heads
+    kv = c.head_dim * c.effective_n_kv_heads
+    repeated = kv != d
+    fused_projection, rotated = p * s * (d + 2 * kv), c.position_scheme == "rope"
+    total = fused_projection if c.clip_qkv is not None else 0
+    raw = False  # whether anything keeps queries, keys and values as they were projected
+    if c.attention_layer_norm:
+        if c.layer_norm_type == "rms" and given.precision != "fp16":
+            groups = heads + c.effective_n_kv_heads if c.attention_layer_norm_per_head else 2
+            total += 4 * s * (d + kv) + 4 * s * groups
+        else:
+            raw = True
+            total += 0 if given.device == "cpu" or not given.autocast else 4 * s * (d + kv)
+    how = kernel(c, given)
+    if how != "fused":
+        wide = 4 if how == "torch" or _widened(given) else p
+        total += (3 * wide + given.operand) * s * d + _scores(c, given, how)
+        whole = how == "torch" or rotated or c.attention_layer_norm
+        if given.rows == 1 and whole and wide == p and not repeated and c.block_type != "llama":
+            raw, total = True, total - p * s * d  # the values of one row are a view, not a copy
+        return total + (fused_projection if raw else 0)
+    protected = given.precision == "fp16_protected" and given.device == "cpu"
+    if protected or not given.native:
+        wide = p if given.autocast and not protected else 4
+        apart = wide * (4 * d if repeated else 2 * d + 2 * kv) + given.operand * d
+        total += s * apart + 4 * s * heads
+        return total + (fused_projection if raw else 0)
+    changed = rotated or c.attention_layer_norm
+    total += p * s * d if changed else 0
+    if repeated:
+        total += 2 * p * s * d
+        raw = raw or not changed
+    else:
+        total += p * s * kv if changed else 0
+        raw = True
+    total += fused_projection if raw else 0
+    split = given.documents and given.device == "cpu"
+    return total + p * s * d + 4 * s * heads + (p * s * d if split else 0)
+
+
+def _widened(given: Pass) -> bool:
+    """Whether attention's products in float16 are taken in float32: CPUs have no other."""
+    return given.precision == "fp16" and given.device == "cpu"
+
+
+def _scores(c: ModelConfig, given: Pass, how: str) -> int:
+    """Attention's weights, and what their softmax and dropout keep besides."""
+    entries = given.rows * c.n_heads * given.length**2
+    dropped = bool(c.attention_dropout)
+    if how == "torch":
+        return (4 + 8 * dropped) * entries
+    if _widened(given):
+        return (4 + given.product * (1 + dropped)) * entries
+    if given.device == "cuda":
+        wide = 4 if given.autocast and given.precision != "fp16" else 0
+        return (wide + given.product + (1 + given.product) * dropped) * entries
+    return given.product * (1 + 2 * dropped) * entries
+
+
+def _mlp(c: ModelConfig, given: Pass) -> int:
+    s, p, d, inner, outer = given.positions, given.product, c.d_model, c.hidden_size, c.inner_size
+    if 0 < c.mlp_chunk < s:
+        # Its input and its output, which the residual sum does not need, but the parts are joined.
+        return given.stream * s * d
+    gated, kind = c.is_gated, c.activation_type
+    split = gated and s * inner >= SPLIT and not given.compiled
+    inputs = given.operand * s * d * (2 if split and given.copies else 1)
+    if kind == "reglu":
+        held = 2 * outer if split else 3 * outer
+    elif gated:
+        held = 3 * outer
+    else:
+        alias = kind == "relu" and given.operand == p  # its result is what ff_out keeps
+        held = 0 if alias else inner
+    return inputs + s * (p * held + given.operand * outer)
+
+
+def backward_bytes(c: ModelConfig, given: Pass) -> int:
+    """Gradients of activations that exist together, in the backward pass of one layer.
+
+    Around the activation: of its input and its output, and of the residual stream. In an attention
+    spelled out: of the weights, before and after the softmax; the MLP's activations are gone then.
+    """
+    s, d, inner, outer = given.positions, c.d_model, c.hidden_size, c.inner_size
+    stream = 2 * given.stream * s * d
+    mlp = 0 if 0 < c.mlp_chunk < s else given.product * s * (inner + outer)
+    how = kernel(c, given)
+    if how == "fused":
+        return stream + mlp
+    scores = 2 * given.rows * c.n_heads * given.length**2
+    scores *= 4 if how == "torch" else given.product
+    return stream + max(mlp, scores - _mlp(c, given))
+
+
+def fine_grained_bytes(c: ModelConfig, given: Pass) -> int:
+    """Inputs of what is computed again (norms, attention, activation) and of the products."""
+    s, p, d, inner, outer = given.positions, given.product, c.d_model, c.hidden_size, c.inner_size
+    kv = c.head_dim * c.effective_n_kv_heads
+    norms = 0
+    if not c.norm_after:
+        norms += 2 * given.stream * s * d
+    if c.norm_after or c.peri_norm:
+        norms += 2 * p * s * d
+    copies = 3 if c.block_type == "llama" and given.copies else 1
+    total = norms + copies * given.operand * s * d
+    if c.block_type == "llama":
+        total += _attention(c, given)
+    else:
+        total += p * s * (d + 2 * kv) * (2 if c.clip_qkv is not None else 1)
+    total += _residual_masks(c, given)
+    if 0 < c.mlp_chunk < s:
+        return total + given.stream * s * d
+    split = c.is_gated and s * inner >= SPLIT and not given.compiled
+    inputs = given.operand * s * d * (2 if split and given.copies else 1)
+    return total + inputs + s * (p * inner + given.operand * outer)

@@ -1,0 +1,211 @@
+"""Memory of a GPU (or of a process on a CPU) while an arm trains, by formula and without torch.
+
+| part        | bytes a process, of P parameters in n parts (n = 1: not divided)                |
+|-------------|---------------------------------------------------------------------------------|
+| weights     | w P / n; w is 2 in pure bf16, else 4: under autocast weights stay float32       |
+| gradients   | the same, where they are kept (see below)                                       |
+| optimiser   | AdamW 2 w P / n, Lion w P / n; Muon w for its matrices, 2 w for the rest        |
+| update      | w P / n: the copy from which the size of the update is measured                 |
+| gathered    | divided weights: w times the root unit, and twice the largest other unit        |
+| activations | `ablate.model.activations`, of one micro-batch of this process                  |
+| logits      | `ablate.model.logits`                                                           |
+
+The peak is the largest of three moments: the loss (activations and logits are there; gradients
+only where micro-batches went before), the backward pass of the last layer (what is computed again
+of a checkpointed one, and the gradients within it, instead of the logits), and the optimiser (all
+gradients, no activations; Lion makes its update beside them). Divided gradients are whole for a
+moment, a unit at a time, and once more in float32 while they are reduced. CUDA's own context and
+the allocator's fragments, some GiB together, are not counted: what is refused cannot fit; what is
+let through may still not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ablate.config.schema.parallel import EVERY
+from ablate.model import count
+from ablate.model.activations import Pass, activations
+from ablate.model.config import ModelConfig
+from ablate.model.logits import logit_bytes
+from ablate.model.widths import layer_configs
+
+__all__ = ["Memory", "device_of", "memory_of", "micro_batch", "processes_of", "unit_sizes"]
+
+LARGE = 10**8
+"""Parameters from which `size_based` gathers a block by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of one process, at its device."""
+
+    weights: int
+    gradients: int
+    optimiser: int
+    update: int
+    gathered: int
+    activations: int
+    logits: int
+    backward: int
+    """Within one layer, while its backward pass runs: what is computed again, and gradients."""
+    transient: int
+    """A unit's gradients before they are divided; the optimiser's own update."""
+    peak: int
+    """The most that is there at one time; less than the sum of the parts."""
+    processes: int
+    device: str
+    """cuda or cpu."""
+
+    def largest(self, count: int = 3) -> list[tuple[str, int]]:
+        """Its largest parts, in words, the largest first."""
+        named = {
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "optimiser state": self.optimiser,
+            "the copy that measures updates": self.update,
+            "gathered weights": self.gathered,
+            "activations": self.activations,
+            "logits": self.logits,
+            "the backward pass of a layer": self.backward,
+        }
+        return sorted(named.items(), key=lambda part: -part[1])[:count]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def memory_of(
+    config: Mapping[str, Any], *, processes: int | None = None, device: str | None = None
+) -> Memory:
+    """Of an arm's canonical configuration.
+
+    Args:
+        config: of one trial.
+        processes: that share it; None: as `processes_of` has it.
+        device: cuda or cpu; None: as `device_of` has it.
+    """
+    model = ModelConfig(**config["model"])
+    processes, device = processes or processes_of(config), device or device_of(config)
+    given = micro_batch(config, model, processes=processes, device=device)
+    width, total = given.weight, count.parameters(model)
+    parts = _parts(config, processes)
+    kept = activations(model, given, head=not config["loss"]["chunk"])
+    loss = config["loss"]
+    logits = logit_bytes(model, given, chunk=loss["chunk"], z_loss=bool(loss["z_loss"]))
+    share = math.ceil(width * total / parts)
+    gathered = reduced = 0
+    if parts > 1:
+        head = not config["loss"]["chunk"]
+        root, *units = unit_sizes(model, config["parallel"]["wrapping_strategy"], head=head)
+        largest = max(units, default=0)
+        gathered = width * (root + 2 * largest)
+        reduced = (width + 4) * max(root, largest)
+    optimiser, updates = _optimiser(config, model, total)
+    held = share + math.ceil(width * optimiser / parts) + share
+    train = config["train"]
+    accumulates = (train["micro_batch_size"] or train["batch_size"]) < train["batch_size"]
+    before = share if accumulates else 0
+    peak = held + max(
+        gathered + before + kept.kept + logits,
+        gathered + before + kept.kept + kept.recomputed + kept.backward + reduced,
+        gathered + share + kept.tables + reduced,
+        share + kept.tables + math.ceil(width * updates / parts),
+    )
+    return Memory(
+        weights=share,
+        gradients=share,
+        optimiser=math.ceil(width * optimiser / parts),
+        update=share,
+        gathered=gathered,
+        activations=kept.kept,
+        logits=logits,
+        backward=kept.recomputed + kept.backward,
+        transient=max(reduced, math.ceil(width * updates / parts)),
+        peak=peak,
+        processes=processes,
+        device=device,
+    )
+
+
+def processes_of(config: Mapping[str, Any]) -> int:
+    """That share the trial: one a GPU of the allocation, where it is to be shared at all."""
+    cluster = config["cluster"]
+    if config["parallel"]["name"] == "none" or cluster["pack"] > 1:
+        return 1
+    return cluster["nodes"] * max(1, cluster["gpus"])
+
+
+def device_of(config: Mapping[str, Any]) -> str:
+    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one."""
+    device = config["train"]["device"]
+    if device == "auto":
+        return "cuda" if config["cluster"]["gpus"] else "cpu"
+    return "cuda" if device.startswith("cuda") else "cpu"
+
+
+def micro_batch(
+    config: Mapping[str, Any], model: ModelConfig, *, processes: int, device: str
+) -> Pass:
+    """What passes through the model of one process at a time."""
+    train = config["train"]
+    rows = train["micro_batch_size"] or train["batch_size"]
+    packed = config.get("batching", {"name": "concat"})["name"] == "packed"
+    return Pass(
+        rows=math.ceil(rows / processes),
+        length=train["sequence_length"] or model.max_sequence_length,
+        precision=config["precision"]["name"],
+        device="cuda" if device == "cuda" else "cpu",
+        checkpointing=train["activation_checkpointing"],
+        documents=bool(config["data"]["document_masking"]) or packed,
+        compiled=bool(train["compile"]),
+    )
+
+
+def _parts(config: Mapping[str, Any], processes: int) -> int:
+    """Processes over which one copy of the weights is divided."""
+    parallel = config["parallel"]
+    if parallel["name"] == "fsdp":
+        return processes
+    if parallel["name"] == "hsdp":
+        return min(processes, parallel["shard_size"] or max(1, config["cluster"]["gpus"]))
+    return 1
+
+
+def _optimiser(config: Mapping[str, Any], model: ModelConfig, total: int) -> tuple[int, int]:
+    """(numbers of the optimiser's state, numbers that its step makes besides).
+
+    An optimiser of the user's own counts as AdamW.
+    """
+    name = config["optim"]["name"]
+    if name == "lion":
+        return total, total
+    if name == "muon":
+        inside = sum(count.matrices(layer) for layer in layer_configs(model))
+        return 2 * total - inside, 0
+    return 2 * total, 0
+
+
+def unit_sizes(model: ModelConfig, strategy: str | None, *, head: bool) -> list[int]:
+    """Parameters of the root unit, which holds what no other does, and of the others.
+
+    As `ablate.train.parallel.units`, by numbers.
+    """
+    blocks, total = count.block_parameters(model), count.parameters(model)
+    units: list[int] = []
+    if strategy is None:
+        return [total]
+    if "group" in strategy:
+        size = model.block_group_size
+        units = [sum(blocks[i : i + size]) for i in range(0, len(blocks), size)]
+    elif strategy == "size_based":
+        units = [b for b in blocks if b >= LARGE]
+    else:
+        units = blocks[:: EVERY.get(strategy, 1)]
+    if head and "size" in strategy and not model.weight_tying:
+        width = layer_configs(model)[-1].d_model
+        units = [*units, model.embedding_rows * (width + model.include_bias)]
+    return [total - sum(units), *units]

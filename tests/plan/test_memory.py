@@ -1,0 +1,160 @@
+"""Memory of a GPU in the plan: its parts, what is refused, what would help."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from ablate.cli import launch
+from ablate.cli import plan as cli
+from ablate.config.compose import Composer
+from ablate.config.schema.parallel import STRATEGIES
+from ablate.errors import ConfigError, PlanError
+from ablate.launch.preflight import check_fits
+from ablate.model import ModelConfig, OLMo
+from ablate.plan import memory_of, resolve, single_trial
+from ablate.plan.memory import unit_sizes
+from ablate.train.optim import build_optimiser
+from ablate.train.parallel.units import units
+
+GIB = 2**30
+LARGE = [
+    "model=olmo2-7b", "parallel=fsdp", "precision=bf16", "cluster=slurm", "train.batch_size=1024",
+    "model.vocab_size=100278", "model.embedding_size=100352",
+]  # fmt: skip
+
+
+def config_of(*words: str) -> dict:
+    return resolve(Composer().compose(list(words)))
+
+
+def test_seven_billion_on_eight_gpus_by_hand() -> None:
+    """7,298,617,344 parameters in float32: 27.2 GiB, an eighth of it a GPU; AdamW twice that."""
+    memory = memory_of(config_of(*LARGE, "cluster.gpus=8", "train.micro_batch_size=8"))
+    share = math.ceil(4 * 7_298_617_344 / 8)
+    assert (memory.processes, memory.device) == (8, "cuda")
+    assert memory.weights == memory.gradients == memory.update == share
+    assert memory.optimiser == 2 * share
+    block = 4 * 4096 * 4096 + 22016 * 4096 + 11008 * 4096 + 4 * 4096
+    root = 7_298_617_344 - 32 * block  # embedding, head, last norm
+    assert memory.gathered == 4 * (root + 2 * block)
+    logits = 14 * 4096 * 100352
+    assert memory.logits == logits
+    held = 5 * share + memory.gathered + memory.activations
+    assert memory.peak >= held + logits
+
+
+def test_more_gpus_less_memory_and_copies_do_not_divide() -> None:
+    words = [*LARGE, "train.activation_checkpointing=whole_layer"]
+    eight, sixteen = (
+        memory_of(
+            config_of(
+                *words, f"cluster.nodes={n}", "cluster.gpus=8", f"train.micro_batch_size={8 * n}"
+            )
+        )
+        for n in (1, 2)
+    )
+    assert sixteen.weights == math.ceil(eight.weights / 2)
+    assert sixteen.activations == eight.activations
+    copies = [*words, "cluster.nodes=2", "cluster.gpus=8", "train.micro_batch_size=16"]
+    assert memory_of(config_of(*copies, "parallel=hsdp")).weights == eight.weights
+    whole = memory_of(config_of(*copies, "parallel=ddp"))
+    assert (whole.weights, whole.gathered) == (4 * 7_298_617_344, 0)
+
+
+@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
+def test_units_are_those_that_are_gathered(strategy: str | None) -> None:
+    for tied in (True, False):
+        model = ModelConfig(
+            d_model=64, n_heads=2, n_layers=4, block_group_size=2, vocab_size=96, weight_tying=tied,
+            embedding_size=None, eos_token_id=0, pad_token_id=0, init_device="meta",
+        )  # fmt: skip
+        built = OLMo(model, init_params=False)
+        for head in (True, False):
+            found = [
+                sum(p.numel() for part in unit for p in part.parameters())
+                for unit in units(built, strategy, head=head)
+            ]
+            rest = built.num_params() - sum(found)
+            assert unit_sizes(model, strategy, head=head) == [rest, *found]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "pure_bf16"])
+@pytest.mark.parametrize("name", ["adamw", "lion", "muon"])
+def test_the_optimisers_state_is_as_large_as_it_says(name: str, precision: str) -> None:
+    config = config_of("model=olmo2", "size=tiny", f"optim={name}", f"precision={precision}")
+    model = OLMo(ModelConfig(**config["model"])).to(
+        torch.bfloat16 if precision == "pure_bf16" else torch.float32
+    )
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    from ablate.config.schema import OptimConfig
+
+    optimiser = build_optimiser(model, OptimConfig(**config["optim"]))
+    optimiser.step()
+    parts = getattr(optimiser, "parts", [optimiser])
+    real = sum(
+        value.numel() * value.element_size()
+        for part in parts
+        for state in part.state.values()
+        for key, value in state.items()
+        if key != "step"
+    )
+    assert memory_of(config).optimiser == real
+
+
+def test_what_cannot_fit_is_refused_with_what_dominates_and_what_helps(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "large.yaml").write_text(
+        "# @package _global_\nsweep:\n  question: Which?\n  baseline: [model=olmo2-1b]\n"
+        "  factors: {norm: [norm=layer]}\n"
+    )
+    words = ["sweep=large", "cluster=slurm", "cluster.gpus=1", "train.batch_size=64"]
+    for verb in (cli.main, lambda argv: launch.main([*argv, "--dry-run"])):
+        with pytest.raises(PlanError, match=r"Arm baseline needs .* offers 24\.0 GiB") as refused:
+            verb([*words, "cluster.gpu_memory=24G"])
+        assert "Most of it: activations" in str(refused.value)
+        assert "train.micro_batch_size=" in str(refused.value)
+        assert "\n" not in str(refused.value)
+    assert not (tmp_path / "runs").exists()
+    words = str(refused.value).partition("It would fit with ")[2].rstrip(".").split()
+    helped = config_of(
+        "model=olmo2-1b", "cluster=slurm", "cluster.gpus=1", "train.batch_size=64", *words
+    )
+    assert memory_of(helped).peak <= 24 * GIB, "what it proposes does fit"
+
+
+def test_an_unknown_gpu_refuses_nothing_and_a_shared_one_is_shared() -> None:
+    words = ["model=olmo2-1b", "cluster.gpus=1", "train.batch_size=64"]
+    single_trial(words)
+    small = ["size=1m", "cluster=slurm", "resources=gpu_packed"]
+    single_trial([*small, "cluster.gpu_memory=1G"])
+    with pytest.raises(PlanError, match="to each of 4 trials on it"):
+        single_trial([*small, "cluster.gpu_memory=200M", "train.batch_size=64"])
+    with pytest.raises(ConfigError, match=r"cluster\.gpu_memory"):
+        single_trial([*small, "cluster.gpu_memory=80"])
+
+
+def test_this_machine_is_asked_where_the_trial_runs_here() -> None:
+    config = config_of("size=1m")
+    check_fits(config, "cpu", GIB)
+    with pytest.raises(PlanError, match=r"this machine has 100\.0 MiB"):
+        check_fits({**config, "train": {**config["train"], "batch_size": 64}}, "cpu", 100 * 2**20)
+
+
+def test_text_and_json_show_it_for_every_arm(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep=hello"]) == 0
+    assert "Memory of a process on the CPU: " in capsys.readouterr().out
+    assert cli.main(["sweep=hello", "--json"]) == 0
+    arms = json.loads(capsys.readouterr().out)["arms"]
+    for arm in arms:
+        shown = arm["memory_per_gpu"]
+        assert shown["weights"] == 4 * arm["parameters"]
+        assert shown["peak"] > sum(shown[k] for k in ("weights", "optimiser", "activations"))
