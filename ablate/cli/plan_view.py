@@ -111,7 +111,7 @@ def _list(plan: Plan) -> RenderableType:
         text.append(f" against {arm.reference}\n" if ladder else "\n")
         if arm.reference:
             text.append(f"  {_differences(arm)}\n")
-        facts = [f"{arm.parameters:,} parameters", f"{amount(arm.flops_per_token)} FLOPs/token"]
+        facts = [f"{arm.parameters:,} params", f"{amount(arm.flops_per_token)} FLOPs/token"]
         if not alike:
             tokens = amount(counts[arm.name] * plan.tokens)
             facts += [f"{counts[arm.name]} trials", f"{tokens} tokens"]

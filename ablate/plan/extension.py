@@ -131,7 +131,7 @@ def extended(manifest: dict[str, Any], extension: Extension) -> dict[str, Any]:
     kept: list[dict[str, Any]] = manifest["trials"]
     more: dict[str, Any] = {}
     again = {arm.name: arm.to_json() for arm in extension.arms if arm.name in names}
-    arms = [again.get(arm["name"], arm) for arm in manifest["arms"]]
+    arms: list[dict[str, Any]] = [again.get(a["name"]) or a for a in manifest["arms"]]
     arms = [{**arm, "levels": {**levels, **arm["levels"]}} for arm in arms]
     if names:
         gone = [{**t, "revision": extension.revision} for t in kept if t["arm"] in names]
