@@ -27,6 +27,7 @@ VERBS = {
     "launch": Verb("ablate.cli.launch", "freeze a sweep as a study, and run what is missing"),
     "extend": Verb("ablate.cli.extend", "more seeds or arms for a study, as a revision"),
     "train": Verb("ablate.cli.train", "one trial in this process; -m for a Hydra multirun"),
+    "bench": Verb("ablate.cli.bench", "how fast one arm trains here, or beside installed peers"),
     "list": Verb("ablate.cli.studies", "the studies on disk, newest first"),
     "status": Verb("ablate.cli.status", "where every trial of a study stands"),
     "watch": Verb("ablate.cli.watch", "the status, live, until the study ends"),
