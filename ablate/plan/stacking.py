@@ -65,7 +65,7 @@ def reason_alone(config: Mapping[str, Any]) -> str | None:
         (trial.batching.name != "concat", "its batches differ in length"),
         (trial.data.document_masking, "its documents differ in length"),
         (trial.precision.name.startswith("fp16"), "a gradient scaler of its own"),
-        (train.compile is True, "train.compile"),
+        (train.compile is not False, "train.compile"),
         (train.activation_checkpointing is not None, "activation checkpointing"),
         (trial.loss.chunk > 0, "loss.chunk"),
         (model.mlp_chunk > 0, "model.mlp_chunk"),

@@ -55,6 +55,13 @@ class PlannedArm:
 
         return attention(self.config)
 
+    @functools.cached_property
+    def compiled(self) -> dict[str, dict[str, Any]]:
+        """Kind of device to whether steps are compiled there, and why."""
+        from ablate.plan.roads import compiled
+
+        return compiled(self.config)
+
     @property
     def fingerprint(self) -> str:
         """Of the configuration without its seed: the same arm in any study."""
@@ -192,6 +199,7 @@ class Plan:
                 "replaces": arm.replaces,
                 "memory_per_gpu": arm.memory.to_json(),
                 "attention": arm.attention,
+                "compiled": arm.compiled,
                 "trials": sum(trial.arm == arm.name for trial in self.trials),
             }
             for arm in self.arms

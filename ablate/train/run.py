@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +24,12 @@ from ablate.data import (
 )
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
+from ablate.model.compile_rule import Decision, decide
 from ablate.spikes import Detector
 from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.compiling import Compiled, compile_model
 from ablate.train.device import choose_device, seed_step
 from ablate.train.kernel import attention_of
 from ablate.train.loss import chunked_loss, language_loss
@@ -43,8 +42,6 @@ from ablate.train.respond import Observe, build_response
 from ablate.train.schedule import Rate, build_schedule, warmup_steps
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
-
-log = logging.getLogger(__name__)
 
 UPDATED = ("optimiser", "clip", "precision")
 """The parts of a run, besides the model, that an update changes: what a rewind puts back."""
@@ -59,7 +56,10 @@ class Run:
     data: Data
     model: nn.Module
     forward: Callable[..., Any]
-    """The model, or its compiled form."""
+    """The model, or what synchronises it."""
+    compiled: Compiled | None
+    """None: nothing is."""
+    compiling: Decision
     names: list[str]
     parameters: list[nn.Parameter]
     optimiser: Any
@@ -119,6 +119,8 @@ class Run:
                     loss.chunk,
                     self.precision.protects_loss,
                 )
+        if self.compiled is not None and model is self.forward and torch.is_grad_enabled():
+            return self.compiled.losses(self, model, part)
         with self.precision.autocast():
             logits = model(**part.model_inputs).logits
         return language_loss(logits, part.labels, loss.z_loss, self.precision.protects_loss)
@@ -233,6 +235,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     ranks = 1 if parallel is None else parallel.world_size
     check_memory(config, sequence_length=length, device=device, ranks=ranks)
     attention = attention_of(config, model_config, device)
+    compiling = decide(config, model_config, device.type)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
@@ -252,7 +255,9 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         model_config=model_config,
         data=data,
         model=model,
-        forward=parallel.forward(model, lambda m: compiled(m, device) if c.compile else m),
+        forward=parallel.forward(model),
+        compiled=compile_model(model, config, device) if compiling.compiled else None,
+        compiling=compiling,
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim, config.schedule.foundation_layers),
@@ -271,12 +276,3 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         attention=attention,
         shifted=shifted,
     )
-
-
-def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
-    """torch.compile; where a CPU has no C++ compiler, the model as it is, with a warning."""
-    compilers = [os.environ.get("CXX", "g++"), "g++", "clang++"]
-    if device.type == "cpu" and not any(shutil.which(name) for name in compilers):
-        log.warning("train.compile=true is ignored: there is no C++ compiler (install g++).")
-        return model
-    return torch.compile(model)

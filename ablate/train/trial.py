@@ -14,10 +14,11 @@ import torch
 
 from ablate.config.schema import TrialConfig
 from ablate.model.count import flops_per_token
-from ablate.rundir import Attempt
+from ablate.rundir import Attempt, check_frozen_data
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
+from ablate.train.compiling import warm_up
 from ablate.train.inference import measure_inference
 from ablate.train.loader import Loader
 from ablate.train.loop import train
@@ -77,10 +78,13 @@ def run_trial(
     with turn, deterministic(typed.train.threads), contextlib.closing(writer) as record:
         peak_memory.begin(device)
         run = assemble(typed, device, parallel)
+        check_frozen_data(attempt.trial.study_path, config, run.data.fingerprint)
         if seat is not None:
             seat.take(run)
             attempt.note(**seat.facts, seats=list(seat.stack.trials))
         start = resume(run, attempt, record, {} if seat is None else seat.facts)
+        if (made := warm_up(run)) is not None:
+            record.event(start + 1 if start else 0, "compiled", **made)
 
         with Watch(run, record) as watch, Loader(run) as loader:
 
@@ -121,7 +125,8 @@ def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) ->
         "attempt": attempt.number,
         "device": device_name(run.device),
         "attention": run.attention,
-        "compiled": run.config.train.compile and run.forward is not run.model,
+        "compiled": run.compiled is not None,
+        "compile_reason": run.compiling.reason,
         **known,
     }
     if run.parallel.world_size > 1:
@@ -185,6 +190,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "data_fingerprint": run.data.fingerprint,
         "device": device_name(run.device),
         "attention": "+".join(run.attention),
+        "compiled": run.compiled is not None,
         "torch": torch.__version__,
     }
     summary |= phases_of(rows, seconds) | filling(rows, run, seconds) | damage(rows, attempt)
