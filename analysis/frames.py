@@ -17,7 +17,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ablate.analysis.cached import LEAST_ROWS, Cache, cache_of
-from ablate.analysis.reading import KEYS, flatten, read_config, read_events, trial_row
+from ablate.analysis.damage import add_damage, check_against_record
+from ablate.analysis.reading import KEYS, flatten, read_index
 from ablate.analysis.recorded import Curve, read_curve
 from ablate.errors import StudyError
 from ablate.rundir import ENDED, StudyDir
@@ -27,7 +28,7 @@ __all__ = ["KEYS", "Frames", "flatten", "load"]
 
 _TRIAL_COLUMNS = [
     *KEYS, "lr", "reference", "status", "outcome", "reason", "step", "steps", "attempt",
-    "fingerprint", "parameters", "flops_per_token", "source",
+    "fingerprint", "parameters", "flops_per_token", "source", "damage",
 ]  # fmt: skip
 _THREADS = 4
 
@@ -91,7 +92,8 @@ def load(
             be called before the frames are changed; None: it is done at once.
 
     Raises:
-        StudyError: where a folder is not a study or a file is damaged.
+        StudyError: where a folder is not a study. What is wrong with a single trial stands in the
+            column `damage`.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     wanted = None if columns is None else ["step", *(c for c in columns if c != "step")]
@@ -142,7 +144,7 @@ def _read(
     cache = cache_of(study, (e["id"] for e in entries))
     index = cache.index() if cache else None
     if index is None:
-        index = _index(study, manifest)
+        index = read_index(study, manifest)
         if not all(row["status"] in ENDED for row in index["rows"]):
             cache = None
     made = _Study(
@@ -157,6 +159,7 @@ def _read(
     kept, missing = _kept(index, wanted, cache)
     if missing == []:
         made.lengths, made.columns = index["lengths"], kept
+        check_against_record(made.rows, made.lengths, made.columns)
         return made, None
     curves = _curves(study, index["rows"], missing)
     made.lengths = [c.table.num_rows for c in curves]
@@ -166,26 +169,11 @@ def _read(
     read = _columns(tables)
     both = kept | read
     made.columns = {n: both[n] for n in names if n in both}
+    check_against_record(made.rows, made.lengths, made.columns)
     if cache is None or sum(made.lengths) < LEAST_ROWS:
         return made, None
     whole = index | {"lengths": made.lengths, "columns": names}
     return made, lambda: cache.write(None if "lengths" in index else whole, read)
-
-
-def _index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything but the curves."""
-    arms = {a["name"]: a for a in manifest.get("arms", [])}
-    rows, configs, events = [], [], []
-    source = {t: s.source for s in study.submissions() for t in s.jobs_of_trials()}
-    for entry in manifest.get("trials", []):
-        trial = study.trial(entry["id"])
-        row = {"source": source.get(entry["id"])} | trial_row(
-            study.name, trial, entry, arms.get(entry["arm"], {})
-        )
-        rows.append(row)
-        configs.append(read_config(trial))
-        events.append(read_events(trial, ended=row["status"] in ENDED))
-    return {"rows": rows, "configs": configs, "events": events}
 
 
 def _kept(
@@ -201,11 +189,16 @@ def _kept(
 
 
 def _curves(
-    study: StudyDir, rows: Sequence[Mapping[str, Any]], wanted: Collection[str] | None
+    study: StudyDir, rows: Sequence[dict[str, Any]], wanted: Collection[str] | None
 ) -> list[Curve]:
-    one = lambda row: read_curve(  # noqa: E731
-        study.trial(row["id"]), ended=row["status"] in ENDED, wanted=wanted
-    )
+    def one(row: dict[str, Any]) -> Curve:
+        ended = row["status"] in ENDED
+        try:
+            return read_curve(study.trial(row["id"]), ended=ended, wanted=wanted)
+        except StudyError as error:
+            add_damage(row, str(error))
+            return Curve(pa.table({}), [])
+
     if len(rows) < _THREADS:
         return [one(row) for row in rows]
     with ThreadPoolExecutor(_THREADS) as pool:

@@ -1,7 +1,7 @@
 """The command line: one table of verbs, each imported when it is called.
 
-Exit codes: 0 all good, 1 some trial failed, 2 the request was wrong, 3 a defect of ablate itself,
-130 interrupted.
+Exit codes: 0 all good, 1 some trial failed (or, of verbs that only read, some file is damaged), 2
+the request was wrong, 3 a defect of ablate itself, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ usage: ablate VERB ...        (ablate VERB --help says more)
 EXIT_CODES = """\
 exit codes:
   0 all good    1 some trial failed    2 the request was wrong    3 a defect of ablate itself
+  Verbs that only read (status, list, logs, report, ...) return 1 for files that are damaged, and
+  0 for trials that failed.
 """
 
 FIRST_STEPS = """\

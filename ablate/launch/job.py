@@ -24,7 +24,7 @@ from ablate.launch.runner import load_runner
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.stitch import stitch
 from ablate.launch.stop import Stop
-from ablate.rundir import Attempt, State, StudyDir, TrialDir, write_json
+from ablate.rundir import Attempt, State, StudyDir, TrialDir, write_summary
 from ablate.track import Tracking
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _outcome(
         if result.status != "done":
             return _ended("preempted", "preempted", result.reason, result.step)
         stitch(attempt.trial)
-        write_json(attempt.trial.summary_path, result.summary)
+        write_summary(attempt, result.summary)
         return _ended("done", "done", None, result.step)
     except FencedOffError:
         log.warning("A newer attempt runs this trial; this one stops.")

@@ -14,7 +14,7 @@ import torch
 
 from ablate.config.schema import TrialConfig
 from ablate.model.count import flops_per_token
-from ablate.rundir import Attempt
+from ablate.rundir import Attempt, check_frozen_data
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
@@ -78,6 +78,7 @@ def run_trial(
     with turn, deterministic(typed.train.threads), contextlib.closing(writer) as record:
         peak_memory.begin(device)
         run = assemble(typed, device, parallel)
+        check_frozen_data(attempt.trial.study_path, config, run.data.fingerprint)
         if seat is not None:
             seat.take(run)
             attempt.note(**seat.facts, seats=list(seat.stack.trials))
