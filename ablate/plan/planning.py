@@ -90,7 +90,7 @@ def plan_written(
 
     Args:
         written: the section.
-        name: of the study, unless its overrides name it.
+        name: of the sweep; and of the study, unless its overrides name it, which is one folder.
         first: overrides that come before the sweep's own baseline.
         base_overrides: those that come after it, for every arm.
         composer: finds the user's options.
