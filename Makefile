@@ -19,6 +19,7 @@ help:
 	@echo "make demo        install, run the hello sweep on real text, print its verdict table"
 	@echo "make test        install the test dependencies, make check, run the tests (under 20 minutes)"
 	@echo "make test-full   the long tests too"
+	@echo "make test-gpu    the tests that need a GPU, and a table of figures (runs/gpu.md)"
 	@echo "make check       ruff, pyright, import-linter"
 	@echo "make install     $(VENV) with ablate (editable) and pinned versions"
 	@echo "make install-dev the test dependencies and oracles, into the same $(VENV)"
@@ -38,8 +39,9 @@ test: install-dev check
 test-full: install-dev check
 	$(PYTEST) $(SPREAD) -m "not gpu"
 
+# Without a GPU it says so and exits with 2 (make: Error 2).
 test-gpu: install-dev
-	$(PYTEST) -m gpu
+	$(BIN)/python -m benchmarks.gpu
 
 check: install-dev
 	@echo "== ruff, pyright, import-linter"

@@ -38,6 +38,11 @@ COLUMNS = {
     "change": ("change", "s"),
     "note": ("", "s"),
 }
+ALWAYS = ("study", "arm", "difference", "verdict")
+WISHED = (
+    "low", "high", "pooled", "p_agree", "seeds", "diverged", "pooled_low", "pooled_high", "change",
+)  # fmt: skip
+"""In a terminal, where there is room."""
 _FIELDS = 8
 
 
@@ -142,6 +147,7 @@ def show_comparison(c: Comparison, console: Console) -> None:
     console.print("[bold]The studies side by side[/bold]")
     if len(c.table):
         text = cells(c.table.drop(columns="note"), COLUMNS, decimals(c.judged[0]))
+        text = text[_fitting(text, console.width)]
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for column in text:
             title, form = COLUMNS[column]
@@ -152,6 +158,20 @@ def show_comparison(c: Comparison, console: Console) -> None:
     console.print(c.headline, markup=False)
     for note in c.notes:
         console.print(note, style="yellow", markup=False)
+
+
+def _fitting(text: pd.DataFrame, width: int) -> list[str]:
+    """Columns for a terminal of that width: what must be there, and of the rest what fits, the most
+    telling first. The page has all of them.
+    """
+    room = {c: max(len(COLUMNS[c][0]), *text[c].str.len()) + 2 for c in text}
+    kept = [c for c in ALWAYS if c in text]
+    left = width - sum(room[c] for c in kept)
+    for column in (c for c in WISHED if c in text):
+        if room[column] <= left:
+            left -= room[column]
+            kept.append(column)
+    return [c for c in text if c in kept]
 
 
 def write_comparison(c: Comparison, folder: Path) -> Path:

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from ablate.analysis.cached import LEAST_ROWS, Cache, cache_of
 from ablate.analysis.columns import Columns, read_columns
-from ablate.analysis.reading import KEYS, flatten, read_config, read_events, trial_row
+from ablate.analysis.damage import add_damage, check_against_record
+from ablate.analysis.reading import KEYS, flatten, read_index
 from ablate.analysis.recorded import Curve, read_curve
 from ablate.errors import StudyError
 from ablate.rundir import ENDED, StudyDir
@@ -28,7 +29,7 @@ __all__ = ["KEYS", "Frames", "flatten", "load"]
 
 _TRIAL_COLUMNS = [
     *KEYS, "lr", "reference", "status", "outcome", "reason", "step", "steps", "attempt",
-    "fingerprint", "parameters", "flops_per_token", "source",
+    "fingerprint", "parameters", "flops_per_token", "source", "damage",
 ]  # fmt: skip
 _THREADS = 4
 
@@ -92,7 +93,8 @@ def load(
             be called before the frames are changed; None: it is done at once.
 
     Raises:
-        StudyError: where a folder is not a study or a file is damaged.
+        StudyError: where a folder is not a study. What is wrong with a single trial stands in the
+            column `damage`.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     wanted = None if columns is None else ["step", *(c for c in columns if c != "step")]
@@ -148,7 +150,7 @@ def _read(
             if cache is not None and wanted != []:
                 paths = [study.trial(e["id"]).metrics_path for e in entries]
                 early = beside.submit(read_columns, paths, wanted, KEYS)
-            index = _index(study, manifest)
+            index = read_index(study, manifest)
         if not all(row["status"] in ENDED for row in index["rows"]):
             cache = early = None
     made = _Study(
@@ -163,6 +165,7 @@ def _read(
     kept, missing = _kept(index, wanted, cache)
     if missing == []:
         made.lengths, made.columns = index["lengths"], kept
+        check_against_record(made.rows, made.lengths, made.columns)
         return made, None
     at_once = early.result() if early else None
     if at_once is not None:
@@ -176,26 +179,11 @@ def _read(
         read = _columns(tables)
     both = kept | read
     made.columns = {n: both[n] for n in names if n in both}
+    check_against_record(made.rows, made.lengths, made.columns)
     if cache is None or sum(made.lengths) < LEAST_ROWS:
         return made, None
     whole = index | {"lengths": made.lengths, "columns": names}
     return made, lambda: cache.write(None if "lengths" in index else whole, read)
-
-
-def _index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything but the curves."""
-    arms = {a["name"]: a for a in manifest.get("arms", [])}
-    rows, configs, events = [], [], []
-    source = {t: s.source for s in study.submissions() for t in s.jobs_of_trials()}
-    for entry in manifest.get("trials", []):
-        trial = study.trial(entry["id"])
-        row = {"source": source.get(entry["id"])} | trial_row(
-            study.name, trial, entry, arms.get(entry["arm"], {})
-        )
-        rows.append(row)
-        configs.append(read_config(trial))
-        events.append(read_events(trial, ended=row["status"] in ENDED))
-    return {"rows": rows, "configs": configs, "events": events}
 
 
 def _kept(
@@ -211,11 +199,16 @@ def _kept(
 
 
 def _curves(
-    study: StudyDir, rows: Sequence[Mapping[str, Any]], wanted: Collection[str] | None
+    study: StudyDir, rows: Sequence[dict[str, Any]], wanted: Collection[str] | None
 ) -> list[Curve]:
-    one = lambda row: read_curve(  # noqa: E731
-        study.trial(row["id"]), ended=row["status"] in ENDED, wanted=wanted
-    )
+    def one(row: dict[str, Any]) -> Curve:
+        ended = row["status"] in ENDED
+        try:
+            return read_curve(study.trial(row["id"]), ended=ended, wanted=wanted)
+        except StudyError as error:
+            add_damage(row, str(error))
+            return Curve(pa.table({}), [])
+
     if len(rows) < _THREADS:
         return [one(row) for row in rows]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -223,7 +216,7 @@ def _curves(
 
 
 def _columns(tables: list[pa.Table]) -> dict[str, np.ndarray]:
-    """One array a column, NaN where a trial lacks it. Empties the list, so nothing is held twice."""
+    """One array a column, NaN where a trial has none. Empties the list: nothing is held twice."""
     try:  # whole numbers in some trials and fractions in others become fractions
         joined = pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # text in some trials

@@ -20,7 +20,7 @@ from ablate.analysis.rule import Rule, at_look, read_rule
 from ablate.errors import StudyError
 from ablate.rundir import ENDED
 
-__all__ = ["Judgement", "judge", "plain"]
+__all__ = ["Judgement", "damages", "judge", "plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         ended=ended,
         chosen=chosen["id"].tolist(),
         exploratory=exploratory,
-        notes=[*looks, *_notes(model, lrs, judging, counts, trials)],
+        notes=[*looks, *_notes(model, lrs, judging, counts, trials), *damages(trials)],
         counts=counts,
     )
 
@@ -253,6 +253,14 @@ def _notes(
             for arm, rates in several.items()
         ]
     return notes
+
+
+def damages(trials: pd.DataFrame) -> list[str]:
+    """What is wrong with the files of trials, by trial."""
+    if "damage" not in trials:
+        return []
+    wrong = trials[trials["damage"].notna()]
+    return [f"Trial {id}: {what}" for id, what in zip(wrong["id"], wrong["damage"], strict=True)]
 
 
 def plain(value: Any) -> Any:

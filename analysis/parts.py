@@ -144,7 +144,7 @@ def scaling(m: Material) -> pd.DataFrame:
 
 
 def stability(m: Material) -> pd.DataFrame:
-    return steady.stability(m.trials, m.steps, m.events)
+    return steady.stability(m.trials, m.steps, m.events, m.j.frames.events)
 
 
 def residuals(m: Material) -> pd.DataFrame:

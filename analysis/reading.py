@@ -10,11 +10,12 @@ from typing import Any
 
 import yaml
 
+from ablate.analysis.damage import damaged_row
 from ablate.errors import StudyError
-from ablate.rundir import ENDED, TrialDir, read_jsonl
+from ablate.rundir import ENDED, StudyDir, TrialDir, read_jsonl, summary_damage
 from ablate.rundir.names import CONFIG, EVENTS
 
-__all__ = ["KEYS", "flatten", "read_config", "read_events", "trial_row"]
+__all__ = ["KEYS", "flatten", "read_config", "read_events", "read_index", "trial_row"]
 
 KEYS = ["study", "id", "arm", "seed"]
 """The columns that every frame starts with; (study, id) names a trial."""
@@ -32,6 +33,27 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + str(key)] = value
     return flat
+
+
+def read_index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything but the curves."""
+    arms = {a["name"]: a for a in manifest.get("arms", [])}
+    rows, configs, events = [], [], []
+    source = {t: s.source for s in study.submissions() for t in s.jobs_of_trials()}
+    for entry in manifest.get("trials", []):
+        trial = study.trial(entry["id"])
+        row = {"source": source.get(entry["id"])} | trial_row(
+            study.name, trial, entry, arms.get(entry["arm"], {})
+        )
+        try:
+            config = read_config(trial)
+            happened = read_events(trial, ended=row["status"] in ENDED)
+        except StudyError as error:
+            row, config, happened = damaged_row(row, str(error)), {}, []
+        rows.append(row)
+        configs.append(config)
+        events.append(happened)
+    return {"rows": rows, "configs": configs, "events": events}
 
 
 def read_config(trial: TrialDir) -> dict[str, Any]:
@@ -87,9 +109,18 @@ def trial_row(
         "flops_per_token": arm.get("flops_per_token"),
     }
     row |= {f"level/{factor}": label for factor, label in (arm.get("levels") or {}).items()}
+    damage = state.damage or ""
     # The state's own word counts: a summary left by an earlier attempt says nothing of an
     # unfinished trial.
-    summary = (trial.summary() or {}) if state.status in ENDED else {}
+    summary: dict[str, Any] = {}
+    if state.status in ENDED:
+        try:
+            summary = trial.summary() or {}
+            wrong = summary_damage(trial) if state.status == "done" else None
+        except StudyError as error:
+            wrong = str(error)
+        damage = " ".join(filter(None, (damage, wrong)))
+    row["damage"] = damage or None
     row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
     return row
 

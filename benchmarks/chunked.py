@@ -52,6 +52,17 @@ def held(field: str) -> int:
     return int(text.partition(f"{field}:")[2].split()[0]) * 1024
 
 
+def fields_of(s: Shape) -> dict[str, Any]:
+    """An OLMo 2-style model."""
+    return {
+        "d_model": s.d, "n_heads": s.heads, "n_layers": s.layers, "max_sequence_length": s.length,
+        "vocab_size": s.vocab, "embedding_size": s.vocab, "eos_token_id": 0, "pad_token_id": 0,
+        "attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0,
+        "rope": True, "layer_norm_type": "rms", "norm_after": True, "include_bias": False,
+        "attention_layer_norm": True, "weight_tying": False, "mlp_ratio": 8,
+    }  # fmt: skip
+
+
 def step_of(name: str, s: Shape) -> Callable[[], float]:
     """A training step of a contender: forward, loss, backward, AdamW; returns the loss."""
     import torch
@@ -59,22 +70,18 @@ def step_of(name: str, s: Shape) -> Callable[[], float]:
 
     from ablate.model import ModelConfig, OLMo
     from ablate.train.loss import chunked_loss
-    from benchmarks.step import CONTENDERS as MODELS
-    from benchmarks.step import Shape as StepShape
-    from benchmarks.step import olmo_fields
+    from ablate.train.peers import PEERS
 
-    shape = StepShape(d=s.d, layers=s.layers, heads=s.heads, length=s.length, batch=s.batch,
-                      vocab=s.vocab)  # fmt: skip
     torch.manual_seed(0)
     ids = torch.randint(0, s.vocab, (s.batch, s.length))
     labels = torch.cat((ids[:, 1:], torch.full((s.batch, 1), -100)), dim=1)
     count = int((labels != -100).sum())
     model: Any
     if name in ("ai2-olmo", "transformers"):
-        model = MODELS[name]("olmo2", shape)
+        model = PEERS[name].build(ModelConfig(**fields_of(s)))
     else:
         chunk = s.chunk if name in ("mlp", "both") else 0
-        model = OLMo(ModelConfig(**olmo_fields("olmo2", shape), mlp_chunk=chunk))
+        model = OLMo(ModelConfig(**fields_of(s), mlp_chunk=chunk))
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     options: Any = None
     if name.startswith("torch"):

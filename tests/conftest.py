@@ -71,6 +71,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Herald(config.pluginmanager), "herald")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU (make test-gpu)")
+
+
 @pytest.fixture(autouse=True)
 def _logging_of_its_own() -> Iterator[None]:
     """What a test sets up of Python's logging ends with it.

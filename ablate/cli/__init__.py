@@ -1,7 +1,7 @@
 """The command line: one table of verbs, each imported when it is called.
 
-Exit codes: 0 all good, 1 some trial failed, 2 the request was wrong, 3 a defect of ablate itself,
-130 interrupted.
+Exit codes: 0 all good, 1 some trial failed (or, of verbs that only read, some file is damaged), 2
+the request was wrong, 3 a defect of ablate itself, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ VERBS = {
     "launch": Verb("ablate.cli.launch", "freeze a sweep as a study, and run what is missing"),
     "extend": Verb("ablate.cli.extend", "more seeds or arms for a study, as a revision"),
     "train": Verb("ablate.cli.train", "one trial in this process; -m for a Hydra multirun"),
+    "bench": Verb("ablate.cli.bench", "how fast one arm trains here, or beside installed peers"),
     "list": Verb("ablate.cli.studies", "the studies on disk, newest first"),
     "status": Verb("ablate.cli.status", "where every trial of a study stands"),
     "watch": Verb("ablate.cli.watch", "the status, live, until the study ends"),
@@ -54,6 +55,8 @@ usage: ablate VERB ...        (ablate VERB --help says more)
 EXIT_CODES = """\
 exit codes:
   0 all good    1 some trial failed    2 the request was wrong    3 a defect of ablate itself
+  Verbs that only read (status, list, logs, report, ...) return 1 for files that are damaged, and
+  0 for trials that failed.
 """
 
 FIRST_STEPS = """\

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from ablate.cli.overview import STYLES, counts_line
+from ablate.cli.overview import STYLES, counts_line, damages_of
 from ablate.cli.progress import duration
 from ablate.launch.slurm.states import IN_QUEUE
 from ablate.rundir import ENDED, STATUSES
@@ -37,8 +37,10 @@ FIRST = ("running", "failed", "diverged", "preempted", "cancelled", "pending", "
 class Screen:
     """How wide to write, and whether in colour."""
 
-    def __init__(self, width: int, colour: bool) -> None:
+    def __init__(self, width: int, colour: bool, rows: int | None = None) -> None:
         self.width, self.colour = max(20, width), colour
+        self.rows = rows
+        """Of a screen that is redrawn: nothing may be longer or wider; else ids are whole."""
 
     def paint(self, text: str, style: str) -> str:
         code = CODES.get(style)
@@ -56,12 +58,13 @@ def board(status: Mapping[str, Any], screen: Screen, *, everything: bool = False
 
     Args:
         status: see `overview.study_status`.
-        screen: no line is wider, but for a trial's id in a pipe.
+        screen: no line is wider, but for a trial's id, which must be whole to be pasted.
         everything: a line for every trial, however many there are.
     """
     trials = status["trials"]
     lines = _head(status, screen)
-    if everything or len(trials) <= ALL_UP_TO:
+    room = ALL_UP_TO if screen.rows is None else min(ALL_UP_TO, screen.rows - len(lines) - 6)
+    if everything or len(trials) <= room:
         lines += _table(trials, screen)
     else:
         lines += _by_arm(trials, screen)
@@ -70,7 +73,9 @@ def board(status: Mapping[str, Any], screen: Screen, *, everything: bool = False
             lines += ["", *_table(shown, screen)]
         left = len(trials) - len(shown)
         lines.append(screen.paint(cut(f"... and {left} more trials: --all", screen.width), "dim"))
-    return lines + _errors(trials, status["study"], screen)
+    lines += _errors(trials, status["study"], screen)
+    wrong = [f"damaged: {said}" for said in damages_of(trials)]
+    return [*lines, *([""] if wrong else []), *wrong]
 
 
 # ---- the parts
@@ -85,7 +90,8 @@ def _head(status: Mapping[str, Any], screen: Screen) -> list[str]:
     if status["question"]:
         lines += [cut(" ".join(status["question"].split()), screen.width)]
     steps, done = sum(t["steps"] for t in trials), sum(_steps_done(t) for t in trials)
-    parts = [f"{100 * done / steps:.0f} % of all steps"] if steps else []
+    # Rounded down: 100 % is when all is done.
+    parts = [f"{100 * done // steps} % of all steps"] if steps else []
     if eta := study_eta(trials):
         parts.append(f"about {duration(eta)} left")
     hours = status.get("gpu_hours") or {}
@@ -117,13 +123,12 @@ def _table(trials: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
     for columns in ((0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 4, 6), (0, 1, 2, 3, 4), (0, 1, 2)):
         widths = {c: max(len(cells[c]) for cells, _ in rows) for c in columns if c != 7}
         used = sum(widths.values()) + 2 * len(widths)
-        if used <= screen.width or columns == (0, 1, 2):
+        if used <= screen.width:
             break
-        if used - widths[0] + 24 <= screen.width:  # an id cut to 24 still tells trials apart
-            break
-    over = used - screen.width
-    if over > 0:
-        widths[0] = max(8, widths[0] - over)
+    else:
+        if screen.rows is None:
+            return _stacked(rows, screen)
+        widths[0] = max(8, widths[0] - (used - screen.width))
     lines = []
     for cells, style in rows:
         parts = []
@@ -135,6 +140,16 @@ def _table(trials: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
         if 7 in columns:
             line += "  " + cut(cells[7], screen.width - sum(widths.values()) - 2 * len(widths))
         lines.append(line.rstrip())
+    return lines
+
+
+def _stacked(rows: Sequence[tuple[tuple[str, ...], str]], screen: Screen) -> list[str]:
+    """Each id on a line of its own, and below it the rest."""
+    lines = []
+    for cells, style in rows[1:]:
+        status, rest = cells[1], "  ".join(filter(None, cells[2:]))
+        lines += [cells[0], "  " + screen.paint(status, style) + "  "
+                  + cut(rest, screen.width - len(status) - 4)]  # fmt: skip
     return lines
 
 
@@ -224,7 +239,8 @@ def _errors(trials: Iterable[Mapping[str, Any]], study: str, screen: Screen) -> 
 
 
 def _steps_done(t: Mapping[str, Any]) -> int:
-    return t["steps"] if t["status"] in ENDED else t["step"]
+    """Of a trial that came to its end all; of one that failed or was cancelled, what it did."""
+    return t["steps"] if t["status"] in ("done", "diverged") else t["step"]
 
 
 def cut(text: str, width: int) -> str:

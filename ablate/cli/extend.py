@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import reading_parser
 from ablate.errors import AblateError, StudyError
-from ablate.rundir import StudyDir, find_study
+from ablate.launch.cancelling import mark
+from ablate.rundir import ENDED, StudyDir, find_study
 
 if TYPE_CHECKING:
     from ablate.plan.extension import Extension
@@ -24,6 +25,9 @@ looks (sweep.decide.spending: [3, 6]), the verdicts stay confirmatory at the lev
 otherwise the result is marked exploratory, since adding seeds until it pleases is optional
 stopping. Nothing runs yet: `ablate launch STUDY` runs what is missing.
 
+--replace plans an arm anew whose code (or YAML) was edited: its old trials leave the study and stay
+on disk; where any of them had a result, the study is exploratory from then on.
+
 --adopt writes the next round of a sequential search as a sweep of its own (sweeps/STUDY-2.yaml):
 the arm is its baseline, the remaining factors are its arms, and the seeds are fresh ones."""
 
@@ -31,6 +35,7 @@ EXAMPLES = """\
   ablate extend hello sweep.seeds=6                        three more seeds for every arm
   ablate extend hello sweep.seeds=6 --dry-run              what would be added
   ablate extend hello 'sweep.factors.bias=["bias=none"]'   one more factor
+  ablate extend hello --replace norm-mine                  this arm, as its code is now
   ablate extend hello --adopt qk_norm                      the next round, on top of this arm
 """
 
@@ -41,6 +46,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("study", metavar="STUDY", help="a name, or a path")
     parser.add_argument("overrides", nargs="*", metavar="sweep.KEY=VALUE", help="what grows")
     parser.add_argument("--adopt", metavar="ARM", help="write the next round, with ARM as baseline")
+    parser.add_argument(
+        "--replace", metavar="ARM", action="append", help="plan this arm anew, as its code is now"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say it, and write nothing")
     options = parser.read(argv)
     overrides = []
@@ -54,6 +62,10 @@ def main(argv: Sequence[str]) -> int:
     study = find_study(options.study, options.runs_dir)
     if options.adopt is not None:
         return _adopt(study, options.adopt, overrides, options)
+    if options.replace:
+        if overrides:
+            raise AblateError(f"{overrides[0]}: --replace changes arms, and adds nothing.")
+        return _replace(study, options)
     if not overrides:
         raise AblateError("Say what to add, for example: ablate extend STUDY sweep.seeds=6")
     from ablate.plan.extension import extend
@@ -61,6 +73,20 @@ def main(argv: Sequence[str]) -> int:
     extension = extend(study, overrides)
     if not options.dry_run and not extension.empty:
         _write(study, extension)
+    _show(study, extension, options)
+    return 0
+
+
+def _replace(study: StudyDir, options: Any) -> int:
+    from ablate.plan.replacement import replace_arms
+
+    extension = replace_arms(study, options.replace)
+    old = [t["id"] for t in study.manifest()["trials"] if t["arm"] in options.replace]
+    if not options.dry_run:
+        _write(study, extension)
+        for trial in map(study.trial, old):
+            if trial.live_state().status not in ENDED:
+                mark(trial)  # a job that waits for it must not run it
     _show(study, extension, options)
     return 0
 
@@ -98,7 +124,8 @@ def _show(study: StudyDir, extension: Extension, options: Any) -> None:
         print(f"{study.name} holds all of that already; nothing was written.")
         return
     for arm in extension.arms:
-        print(f"new arm  {arm.name} against {arm.reference}")
+        what = "replaced" if arm.name in extension.replaced else "new arm "
+        print(f"{what} {arm.name} against {arm.reference}")
     for trial in extension.trials:
         print(f"new      {trial.id}")
     if entry["exploratory"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -9,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Parser
 from ablate.cli.running import conclude, missing_of, run_here
+from ablate.cli.stack_view import stack_lines
 from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
-from ablate.launch.retrying import RETRIED
+from ablate.launch.retrying import RETRIED, mend_states
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
+from ablate.track.client import why_offline
 
 if TYPE_CHECKING:
     from ablate.plan import Plan
@@ -50,19 +54,38 @@ def main(argv: Sequence[str]) -> int:
     from ablate.launch.freeze import freeze, study_of
 
     plan = asked_plan(options.overrides)
-    for note in plan.notes:
+    offline = why_offline(plan.trials[0].config["track"])
+    for note in [*plan.notes, *filter(None, [offline])]:
         print(f"Note: {note}", file=sys.stderr)
+    for line in stack_lines(plan):
+        print(line, file=sys.stderr)
     _refuse_force(plan)
-    again = RETRIED if options.retry_failed else ()
-    command = shlex.join(["ablate", "launch", *options.overrides])
-    study, cluster = study_of(plan), plan.trials[0].config["cluster"]
+    study, mended = study_of(plan), []
     if study.exists() and not options.dry_run:
         freeze(plan)  # refuses another plan at once
+        mended = mend_states(study)
+        for said in mended:
+            print(f"ablate launch: {said}", file=sys.stderr)
+    code = _launch(plan, study, options) or (1 if mended else 0)
+    if options.json and not options.dry_run:
+        from ablate.cli.overview import study_status
+
+        print(json.dumps(study_status(study), indent=2))
+    return code
+
+
+def _launch(plan: Plan, study: StudyDir, options: argparse.Namespace) -> int:
+    from ablate.launch.freeze import freeze
+    from ablate.launch.preflight import check_writable, refuse_edited
+
+    again = RETRIED if options.retry_failed else ()
+    command = shlex.join(["ablate", "launch", *options.overrides])
+    cluster = plan.trials[0].config["cluster"]
     missing = missing_of(study, again) if study.exists() else []
     if not options.dry_run:
-        from ablate.launch.preflight import check_writable
-
         check_writable(study.path.parent)
+        if missing:
+            refuse_edited(study, missing)
         budget.check(study, cluster["max_gpu_hours"], [t.id for t in missing])
         for trial in missing:
             if trial.live_state().status == "cancelled":
@@ -70,10 +93,13 @@ def main(argv: Sequence[str]) -> int:
     if cluster["name"] == "slurm":
         from ablate.launch.slurm.launch import launch_plan
 
-        launch_plan(plan, command=command, again=again, dry_run=options.dry_run, hold=options.hold)
-        return 0
+        say = _say if options.json else print
+        launch_plan(plan, command=command, again=again, dry_run=options.dry_run, hold=options.hold,
+                    say=say)  # fmt: skip
+        if not (options.dry_run and options.json):
+            return 0
     if options.dry_run:
-        _show_dry_run(plan, study, again)
+        _show_dry_run(plan, study, again, options.json)
         return 0
     if study.exists() and not missing:
         return conclude(study, None)
@@ -82,14 +108,14 @@ def main(argv: Sequence[str]) -> int:
 
         return conclude(debug_plan(plan, command=command, again=again), None)
 
-    def prepare() -> tuple[StudyDir, list[list[TrialDir]]]:
+    def prepare() -> list[list[TrialDir]]:
         frozen = freeze(plan, command)
         remember_plan(frozen, plan, command)
         found, pilot = missing_of(frozen, again), {trial.id for trial in plan.pilot_trials}
         first = [trial for trial in found if trial.id in pilot]
-        return frozen, [first, [t for t in found if t.id not in pilot]] if first else [found]
+        return [first, [t for t in found if t.id not in pilot]] if first else [found]
 
-    study, stopped = run_here([arm.config for arm in plan.arms], prepare, again, _say_floor)
+    stopped = run_here(study, [arm.config for arm in plan.arms], prepare, again, _say_floor)
     return conclude(study, stopped)
 
 
@@ -103,7 +129,11 @@ def _say_floor(study: StudyDir) -> None:
         print(line, file=sys.stderr)
 
 
-def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str], as_json: bool) -> None:
     from ablate.launch.freeze import differences
     from ablate.launch.local import workers_for
 
@@ -111,15 +141,21 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str]) -> None:
     if study.exists():
         found = differences(study.manifest(), plan.manifest())
         if found:
-            print(f"Would be refused, {study.name} is frozen otherwise: {'; '.join(found)}.")
+            said = f"Would be refused, {study.name} is frozen otherwise: {'; '.join(found)}."
+            print(said, file=sys.stderr if as_json else sys.stdout)
         states = {t.id: t.live_state() for t in study.trials()}
-    run = 0
+    trials = []
     for planned in plan.trials:
         state = states.get(planned.id)
         status = state.status if state else "new"
-        runs = status not in ENDED or status in again
-        run += runs
-        print(f"{'run ' if runs else 'skip'}  {status:<10}{planned.id}")
+        trials.append({"id": planned.id, "status": status,
+                       "runs": status not in ENDED or status in again})  # fmt: skip
+    if as_json:
+        print(json.dumps({"study": study.name, "trials": trials}, indent=2))
+        return
+    for trial in trials:
+        print(f"{'run ' if trial['runs'] else 'skip'}  {trial['status']:<10}{trial['id']}")
+    run = sum(trial["runs"] for trial in trials)
     config = plan.trials[0].config
     workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], 0)
     print(
@@ -144,6 +180,9 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run, and write nothing"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one object on standard output: how the study stands"
     )
     parser.add_argument("--hold", action="store_true", help="slurm: submit the jobs held")
     parser.add_argument("--retry-failed", action="store_true", help="run failed trials again")

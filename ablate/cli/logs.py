@@ -55,13 +55,22 @@ def main(argv: Sequence[str]) -> int:
             for a, text in zip(logs, texts, strict=True)
         ]
         print(json.dumps({"study": study.name, "logs": entries}, indent=2))
-        return 0
+        return _say_damages(study, chosen)
     if not logs:
         print(f"No trial of {study.name} has failed. Name one to see its log.", file=sys.stderr)
     for attempt, text in zip(logs, texts, strict=True):
         print(f"==> {attempt.log_path} <==", file=sys.stderr, flush=True)
         print(text, end="")
-    return 0
+    return _say_damages(study, chosen)
+
+
+def _say_damages(study: StudyDir, chosen: TrialDir | None) -> int:
+    """Names trials whose state cannot be read; 1 where there are any."""
+    states = [(t.id, t.state()) for t in ([chosen] if chosen else study.trials())]
+    wrong = [f"{id}: {state.damage}" for id, state in states if state.damage]
+    for said in wrong:
+        print(f"ablate logs: {said}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _chosen(words: Sequence[str], runs_dir: str) -> tuple[StudyDir, TrialDir | None]:

@@ -90,7 +90,7 @@ def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
     common += tuple(e for e in extra if e.startswith("study="))
     study_lines = [e for e in extra if e.startswith("study=")]
     if dry_run:
-        return show_dry_run(choices, _dry_jobs(choices, parsed, study_lines), common)
+        return show_dry_run(choices, _dry_jobs(choices, parsed, study_lines, common), common)
     jobs = _jobs(choices, parsed)
     singles = _check(choices, jobs, study_lines, common)
     for single in singles:
@@ -171,7 +171,7 @@ def _jobs(choices: Choices, parsed: Sequence[Override]) -> list[list[str]] | Non
 
 
 def _dry_jobs(
-    choices: Choices, parsed: Sequence[Override], study: Sequence[str]
+    choices: Choices, parsed: Sequence[Override], study: Sequence[str], common: Sequence[str]
 ) -> list[list[str]]:
     """As `_jobs`, our own sweeper's too."""
     if choices.sweeper == "ablate":
@@ -187,7 +187,7 @@ def _dry_jobs(
             "Which trials there will be, the sweeper decides while they run, so there is nothing "
             "to show beforehand. Leave out --dry-run."
         )
-    _check(choices, jobs, study, ())
+    _check(choices, jobs, study, common)
     return [[*job, *study] for job in jobs]
 
 
@@ -196,7 +196,7 @@ def _check(
 ) -> list[SingleTrial]:
     """The trials of the jobs; refuses an illegal one before the first one runs."""
     from ablate.launch.preflight import check_data_of_all
-    from ablate.plan import single_trial
+    from ablate.plan import refuse_common, single_trial
 
     found = []
     for job in jobs or []:
@@ -206,7 +206,11 @@ def _check(
         single = single_trial(lines, common=common)
         choices.check(single.trial.config["cluster"])
         found.append(single)
-    check_data_of_all(single.trial.config for single in found)
+    if found:
+        refuse_common(single.without_effect for single in found)
+        first = found[0]
+        own = StudyDir(Path(first.trial.config["runs_dir"]) / first.study)
+        check_data_of_all((single.trial.config for single in found), own)
     return found
 
 

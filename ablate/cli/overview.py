@@ -12,7 +12,15 @@ from ablate.launch.slurm.states import IN_QUEUE
 from ablate.launch.trial_view import TrialView
 from ablate.rundir import STATUSES, StudyDir
 
-__all__ = ["STYLES", "counts_line", "counts_of", "standing", "study_status", "trials_of"]
+__all__ = [
+    "STYLES",
+    "counts_line",
+    "counts_of",
+    "damages_of",
+    "standing",
+    "study_status",
+    "trials_of",
+]
 
 STYLES = {
     "done": "green",
@@ -53,6 +61,11 @@ def study_status(study: StudyDir, scheduler: Scheduler | None = None) -> dict[st
 def trials_of(study: StudyDir, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One mapping a trial, in the manifest's order, by the files alone."""
     return [v.to_json() for v in study_view(study, None, manifest=manifest)]
+
+
+def damages_of(trials: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is wrong with the files of trials, by trial."""
+    return [f"{t['id']}: {t['damage']}" for t in trials if t.get("damage")]
 
 
 def counts_of(statuses: Iterable[str]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ablate.cli.arguments import Parser
 from ablate.cli.asked import asked_plan
+from ablate.config.schema import DataConfig
 from ablate.plan import Plan
 
 __all__ = ["main"]
@@ -49,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
     """0 for a sound plan; errors are raised as AblateError (exit code 2)."""
     options = parser().read(argv)
     plan = asked_plan(options.overrides)
+    _glance_at_data(plan)
     checks = None
     if options.check:
         from ablate.cli.check import check  # imports torch
@@ -63,6 +65,24 @@ def main(argv: Sequence[str]) -> int:
         return 0
     _print(plan, checks)
     return 0
+
+
+def _glance_at_data(plan: Plan) -> None:
+    """Text that is missing or too short is said now, not at the launch."""
+    arms = [arm for arm in plan.arms if arm.config["data"]["path"] is not None]
+    if not arms:
+        return
+    from ablate.data.glance import glance  # with numpy, which costs a plan more than all else
+
+    seen = []
+    for arm in arms:
+        data = DataConfig(**arm.config["data"])
+        length = (
+            arm.config["train"]["sequence_length"] or arm.config["model"]["max_sequence_length"]
+        )
+        if (data, length) not in seen:
+            seen.append((data, length))
+            glance(data, length)
 
 
 def _print(plan: Plan, checks: list | None) -> None:  # type: ignore[type-arg]

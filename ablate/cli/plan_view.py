@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from ablate.cli.amount import amount
 from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, rule_lines
 from ablate.cli.memory_view import memory_line
+from ablate.cli.stack_view import stack_lines
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm, gib, road_lines
 
@@ -23,7 +25,7 @@ __all__ = ["amount", "check_view", "console", "plan_view"]
 
 NARROW = 100
 """Below so many columns an arm is a paragraph, not a row."""
-PIPE_WIDTH = 160
+PIPE_WIDTH, LEAST = 80, 20
 LONGEST_NAME = 48
 """Where arms have longer names, what they differ in stands below the name and not beside it."""
 MOST_NAMED = 8
@@ -31,15 +33,17 @@ MOST_NAMED = 8
 
 
 def console() -> Console:
-    """Standard output; into a pipe plain text of a fixed width, so that nothing is lost."""
+    """Standard output; into a pipe plain text of 80 columns, or as many as COLUMNS says."""
     if sys.stdout.isatty():
         return Console(highlight=False)
-    return Console(width=PIPE_WIDTH, highlight=False, color_system=None, force_terminal=False)
+    width = os.environ.get("COLUMNS", "")
+    width = int(width) if width.isdecimal() and int(width) >= LEAST else PIPE_WIDTH
+    return Console(width=width, highlight=False, color_system=None, force_terminal=False)
 
 
 def plan_view(plan: Plan, width: int) -> RenderableType:
-    parts: list[RenderableType] = [_head(plan), Text("")]
-    parts.append(_table(plan) if width >= NARROW else _list(plan))
+    parts: list[RenderableType] = [_head(plan)]
+    parts += [Text(""), _table(plan)] if width >= NARROW else [_list(plan)]
     parts.append(Text(""))
     described = design_lines(plan.design_info or {})
     if described:
@@ -95,18 +99,26 @@ def _above(arm: PlannedArm) -> RenderableType:
 
 
 def _list(plan: Plan) -> RenderableType:
+    """What all arms have in common (reference, trials, tokens) is left to the foot."""
     counts = _counts(plan)
+    alike = len(set(counts.values())) == 1
     text = Text()
+    if len(plan.arms) > 1:
+        text.append(f"Each against {plan.baseline}, where no other arm is named.\n", style="dim")
     for arm in plan.arms:
         text.append(arm.name, style="bold")
-        text.append(f" against {arm.reference}\n" if arm.reference else "\n")
+        ladder = arm.reference not in (None, plan.baseline)
+        text.append(f" against {arm.reference}\n" if ladder else "\n")
         if arm.reference:
             text.append(f"  {_differences(arm)}\n")
-        text.append(f"  {arm.parameters:,} parameters, {amount(arm.flops_per_token)} FLOPs/token, ")
-        text.append(f"{counts[arm.name]} trials, {amount(counts[arm.name] * plan.tokens)} tokens\n")
-        text.append(f"  {gib(arm.memory.peak)} of memory\n")
+        facts = [f"{arm.parameters:,} params", f"{amount(arm.flops_per_token)} FLOPs/token"]
+        if not alike:
+            tokens = amount(counts[arm.name] * plan.tokens)
+            facts += [f"{counts[arm.name]} trials", f"{tokens} tokens"]
+        facts.append(gib(arm.memory.peak))
         if arm.resized:
-            text.append(f"  resized: {_pairs(arm.resized)}\n")
+            facts.append(f"resized {_pairs(arm.resized)}")
+        text.append(f"  {', '.join(facts)}\n")
     text.rstrip()
     return text
 
@@ -151,6 +163,7 @@ def _foot(plan: Plan) -> list[str]:
     lines += road_lines(plan.arms)
     lines += rule_lines(plan.decide, plan.seeds) + claim_lines(plan.claim or [])
     lines += learning_lines(plan) + cost_lines(plan)
+    lines += stack_lines(plan)
     return lines + [f"Note: {note}" for note in plan.notes]
 
 

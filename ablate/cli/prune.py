@@ -8,13 +8,14 @@ summaries stay.
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
-from ablate.errors import AblateError
+from ablate.errors import AblateError, StudyError
 from ablate.launch.pruning import Old, delete, old_checkpoints
-from ablate.rundir import find_study, list_studies
+from ablate.rundir import StudyDir, find_study, list_studies
 
 __all__ = ["main"]
 
@@ -27,6 +28,7 @@ EXAMPLES = """\
 
 
 def main(argv: Sequence[str]) -> int:
+    """0; 1 where one of several studies is damaged."""
     parser = reading_parser("prune", description=__doc__ or "", examples=EXAMPLES)
     parser.add_argument("study", nargs="*", help="names or folders of studies")
     parser.add_argument("--all", action="store_true", help="every study")
@@ -46,9 +48,11 @@ def main(argv: Sequence[str]) -> int:
         if options.all
         else [find_study(word, options.runs_dir) for word in words]
     )
-    old = [one for study in studies for one in old_checkpoints(study, options.keep)]
+    old, damaged = _old(studies, options.keep)
     gone = [one for one in old if delete(one, options.keep)] if options.yes else []
     shown = gone if options.yes else old
+    for said in damaged:
+        print(f"ablate prune: {said}", file=sys.stderr)
     if options.json:
         entries = [
             {"trial": o.trial.id, "path": str(o.path), "bytes": o.bytes, "deleted": options.yes}
@@ -58,9 +62,22 @@ def main(argv: Sequence[str]) -> int:
         print(
             json.dumps({"bytes": total, "deleted": options.yes, "checkpoints": entries}, indent=2)
         )
-        return 0
-    _show(shown, deleted=options.yes)
-    return 0
+    else:
+        _show(shown, deleted=options.yes)
+    return 1 if damaged else 0
+
+
+def _old(studies: Sequence[StudyDir], keep: int) -> tuple[list[Old], list[str]]:
+    """What may go; of several studies a damaged one is named, and stops no other."""
+    found, damaged = [], []
+    for study in studies:
+        try:
+            found += old_checkpoints(study, keep)
+        except StudyError as error:
+            if len(studies) == 1:
+                raise
+            damaged.append(str(error))
+    return found, damaged
 
 
 def _show(old: Sequence[Old], *, deleted: bool) -> None:

@@ -34,7 +34,9 @@ TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Reports each study, and returns 0; raises AblateError where a study cannot be judged."""
+    """Reports each study: 0, or 1 where files of a trial are damaged; raises AblateError where a
+    study cannot be judged.
+    """
     options = _parser().read(sys.argv[1:] if argv is None else argv)
     runs_dir, names = options.runs_dir, []
     for word in options.study:
@@ -55,7 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         printed = {"studies": objects, "comparison": _compare(judged, sources[0], options)}
     if options.json:
         print(json.dumps(printed, indent=2))
-    return 0
+    from ablate.analysis.judgement import damages
+
+    wrong = [said for j in judged for said in damages(j.frames.trials)]
+    for said in wrong:
+        print(f"ablate report: {said}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _source(name: str, runs_dir: str) -> StudyDir | Path:

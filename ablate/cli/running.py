@@ -28,14 +28,16 @@ def missing_of(study: StudyDir, again: Sequence[str] = ()) -> list[TrialDir]:
 
 
 def run_here(
+    study: StudyDir,
     configs: Sequence[Mapping[str, Any]],
-    prepare: Callable[[], tuple[StudyDir, list[list[TrialDir]]]],
+    prepare: Callable[[], list[list[TrialDir]]],
     again: Sequence[str] = (),
     between: Callable[[StudyDir], None] = lambda study: None,
-) -> tuple[StudyDir, str | None]:
+) -> str | None:
     """Checks what could not be trained, then runs the trials in worker processes.
 
     Args:
+        study: of the trials; it need not exist yet.
         configs: one of each arm.
         prepare: called after the checks; freezes the study, and says which trials to run, in one
             phase after the other.
@@ -43,17 +45,18 @@ def run_here(
         between: called after each phase but the last.
 
     Returns:
-        The study, and why it was stopped before its end, or None.
+        Why it was stopped before its end, or None.
     """
     from ablate.launch.pool import Pool
-    from ablate.launch.preflight import check_data_of_all
+    from ablate.launch.preflight import check_data_of_all, freeze_data
 
     with Pool() as pool:
         # Torch is imported over there while the data are prepared here.
-        check_data_of_all(configs)
+        texts = check_data_of_all(configs, study)
         pool.check([dict(config) for config in configs])
-        study, phases = prepare()
-        return study, run_phases(pool, study, phases, configs[0], again, between)
+        phases = prepare()
+        freeze_data(study, texts)
+        return run_phases(pool, study, phases, configs[0], again, between)
 
 
 def run_phases(
@@ -80,6 +83,7 @@ def run_phases(
     from ablate.cli.watching import watcher_of
     from ablate.launch.local import run_missing, workers_for
     from ablate.launch.notify import tell_if_over
+    from ablate.launch.stacks import Stacks
 
     train, stopped = config["train"], None
     gpus = range(pool.gpus()) if train["device"] in ("auto", "cuda") else ()
@@ -96,6 +100,7 @@ def run_phases(
                 again=again,
                 watcher=watcher,
                 hold=lambda: budget.exhausted(study),
+                stacks=Stacks.of(missing, config["cluster"].get("stack", 1)),
             )
         if stopped:
             break
@@ -127,7 +132,7 @@ def run_study(study: StudyDir, trials: Sequence[TrialDir], command: str, *, here
         return submit_trials(study, trials, cluster, command)
     for config in configs:
         config["cluster"] = {**cluster, "name": "local"}
-    _, stopped = run_here(configs, lambda: (study, [list(trials)]))
+    stopped = run_here(study, configs, lambda: [list(trials)])
     return conclude(study, stopped)
 
 

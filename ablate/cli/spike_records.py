@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ablate.cli.trials import pick_trial
 from ablate.errors import AblateError, DataError
 from ablate.rundir import StudyDir, TrialDir, find_study, list_studies
 from ablate.rundir.names import CONFIG, EVENTS, MANIFEST
@@ -67,10 +68,18 @@ def is_wandb(folder: Path) -> bool:
 
 
 def find_trial(word: str, runs_dir: str) -> TrialDir | None:
-    """A trial by its folder, or by its id in any study below `runs_dir`."""
+    """A trial by its folder, as STUDY/TRIAL, or by its id in any study below `runs_dir`.
+
+    Raises:
+        StudyError: where the study is there, and has no such trial, or several.
+    """
     if (Path(word) / CONFIG).exists():
         return TrialDir(Path(word).resolve())
-    if "/" in word or not word:
+    study, _, id = word.rpartition("/")
+    if study:
+        known = any((p / MANIFEST).exists() for p in (Path(study), Path(runs_dir) / study))
+        return pick_trial(find_study(study, runs_dir), id) if known and id else None
+    if not word:
         return None
     found = [s.trial(word) for s in list_studies(runs_dir)]
     found = [t for t in found if (t.path / CONFIG).exists()]

@@ -15,7 +15,7 @@ from ablate.spikes.events import plain
 __all__ = ["main"]
 
 EXAMPLES = """\
-  ablate spikes replay ID --step 1234
+  ablate spikes replay hello/rope-s0 --step 1234
   ablate spikes replay runs/hello/trials/ID --step 1234 --before 1 --after 8 --json
 """
 LAYERED = ("activation_rms", "attention_logit_max")
@@ -25,7 +25,9 @@ def main(argv: Sequence[str]) -> int:
     description = f"{__doc__ or ''} Trains again from the trial's newest checkpoint before step T "
     description += "(keep more of them with train.keep_checkpoints=-1), and writes nothing."
     parser = reading_parser("spikes replay", description=description, examples=EXAMPLES)
-    parser.add_argument("words", nargs="*", metavar="TRIAL", help="its folder or its id")
+    parser.add_argument(
+        "words", nargs="*", metavar="TRIAL", help="its folder, STUDY/TRIAL or its id"
+    )
     parser.add_argument("--step", type=int, required=True, help="the step of the spike")
     parser.add_argument("--before", type=int, default=3, help="steps shown before it")
     parser.add_argument("--after", type=int, default=3, help="steps shown after it")
@@ -39,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     trial = find_trial(words[0], options.runs_dir)
     if trial is None:
         raise AblateError(
-            f"There is no trial {words[0]}: give its folder, or its id and --runs-dir."
+            f"There is no trial {words[0]}: give its folder, STUDY/TRIAL, or its id and --runs-dir."
         )
     from ablate.train.replay import replay
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.board import board, screen_of, show
-from ablate.cli.overview import study_status
+from ablate.cli.overview import damages_of, study_status
 from ablate.errors import AblateError
 from ablate.launch.observe import scheduler_of
 from ablate.rundir import find_study
@@ -29,6 +29,7 @@ EXAMPLES = """\
 
 
 def main(argv: Sequence[str]) -> int:
+    """0; 1 where files of a trial are damaged."""
     parser = reading_parser("status", description=__doc__ or "", examples=EXAMPLES)
     parser.add_argument("study", nargs="*", help="a study's name or folder")
     parser.add_argument("--all", action="store_true", help="every trial, also of a large study")
@@ -41,6 +42,6 @@ def main(argv: Sequence[str]) -> int:
     status = study_status(study, None if options.files else scheduler_of(study))
     if options.json:
         print(json.dumps(status, indent=2))
-        return 0
-    show(board(status, screen_of(sys.stdout), everything=options.all))
-    return 0
+    else:
+        show(board(status, screen_of(sys.stdout), everything=options.all))
+    return 1 if damages_of(status["trials"]) else 0

@@ -23,6 +23,7 @@ EXAMPLES = """\
 
 
 def main(argv: Sequence[str]) -> int:
+    """0; 1 where a manifest is damaged."""
     parser = reading_parser("list", description=__doc__ or "", examples=EXAMPLES)
     parser.add_argument("words", nargs="*", metavar="runs_dir=DIR", help="where studies lie")
     options = parser.read(argv)
@@ -32,9 +33,9 @@ def main(argv: Sequence[str]) -> int:
     studies = [_entry(study) for study in list_studies(options.runs_dir)]
     if options.json:
         print(json.dumps({"runs_dir": options.runs_dir, "studies": studies}, indent=2))
-        return 0
-    _show(studies, options.runs_dir)
-    return 0
+    else:
+        _show(studies, options.runs_dir)
+    return 1 if any(s["state"] == "damaged" for s in studies) else 0
 
 
 def _entry(study: StudyDir) -> dict[str, Any]:

@@ -4,6 +4,7 @@ multirun.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.progress import progress_of_trial
 from ablate.errors import AblateError, ConfigError, DivergedError, TrialError
-from ablate.rundir import State, TrialDir
+from ablate.rundir import State, StudyDir, TrialDir
 
 __all__ = ["failure", "main", "recorded", "run_single"]
 
@@ -40,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
 
     options, rank = _parser().read(argv), rank_of()
     if options.multirun:
+        if options.json:
+            raise AblateError("--json is of one trial; of a multirun `ablate status STUDY --json`.")
         if rank.world_size > 1:
             reason = "each of these processes would run the whole multirun"
             remedy = "Start one process; hydra/launcher=slurm gives each trial those that it needs"
@@ -52,12 +55,17 @@ def main(argv: Sequence[str]) -> int:
     if rank.rank > 0:
         return follow()
     with leading():
-        return _train(options.overrides)
+        return _train(options.overrides, options.json)
 
 
-def _train(overrides: Sequence[str]) -> int:
+def _train(overrides: Sequence[str], as_json: bool) -> int:
     trial, state = run_single(overrides)
-    print(_story(trial, state))
+    if as_json:
+        facts = {k: getattr(state, k) for k in ("status", "reason", "step", "steps", "attempt")}
+        told = {"study": trial.study_path.name, "id": trial.id, "path": str(trial.path), **facts}
+        print(json.dumps({**told, "summary": trial.summary() or {}}, indent=2))
+    else:
+        print(_story(trial, state))
     if state.status == "failed":
         raise TrialError(failure(trial, state))
     if state.status == "preempted":
@@ -87,7 +95,12 @@ def run_single(
 
     from ablate.launch.job import run_job
     from ablate.launch.retrying import RETRIED
+    from ablate.track.client import why_offline
 
+    if note := why_offline(config["track"]):
+        print(f"Note: {note}", file=sys.stderr)
+    if config["cluster"]["stack"] > 1 and not of_sweep:
+        print("Note: cluster.stack has no effect on a single trial.", file=sys.stderr)
     with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
         state = run_job(trial, again=RETRIED, on_row=progress.see)
     return trial, state
@@ -108,14 +121,20 @@ def recorded(
         of_sweep: see `run_single`.
         here: whether it is to run on this machine, whose device is checked then.
     """
-    from ablate.launch.preflight import check_data, check_training, check_writable
+    from ablate.launch.preflight import (
+        check_data_of_all,
+        check_training,
+        check_writable,
+        freeze_data,
+    )
     from ablate.launch.singles import record_single
     from ablate.plan import single_trial
 
     single = single_trial(overrides, common=common, of_sweep=of_sweep)
     config: dict[str, Any] = single.trial.config
     check_writable(Path(config["runs_dir"]))
-    check_data(config, progress=True)
+    study = StudyDir(Path(config["runs_dir"]) / single.study)
+    texts = check_data_of_all([config], study)
     if here:
         from ablate.launch.processes import check
         from ablate.launch.ranks import rank_of
@@ -123,6 +142,7 @@ def recorded(
         check(config, rank_of().world_size)
         check_training(config)
     trial = record_single(single)
+    freeze_data(study, texts)
     if config["force"]:
         trial.set_aside()
     return trial, config
@@ -176,6 +196,9 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="a Hydra multirun over a=1,2,..."
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="how the trial ended, as one object on standard output"
     )
     parser.add_argument(
         "--dry-run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.config.typed import closest
@@ -9,7 +10,7 @@ from ablate.errors import StudyError
 from ablate.rundir import StudyDir, TrialDir, find_study
 from ablate.rundir.names import CONFIG, TRIALS
 
-__all__ = ["find_trial", "pick_trial"]
+__all__ = ["find_trial", "pick_trial", "pick_trials"]
 
 
 def find_trial(word: str, runs_dir: str) -> TrialDir:
@@ -23,6 +24,15 @@ def find_trial(word: str, runs_dir: str) -> TrialDir:
     return pick_trial(find_study(study, runs_dir), id)
 
 
+def pick_trials(study: StudyDir, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The ids of the trials that the words name one by one, and of those of whole arms."""
+    entries = study.manifest().get("trials", [])
+    arms = {t["arm"] for t in entries} - {t["id"] for t in entries}
+    of_arms = [t["id"] for t in entries if t["arm"] in words]
+    named = [pick_trial(study, word).id for word in words if word not in arms]
+    return named, [id for id in of_arms if id not in named]
+
+
 def pick_trial(study: StudyDir, word: str) -> TrialDir:
     """The trial of that id, or the only one whose id contains `word`."""
     ids = [t["id"] for t in study.manifest().get("trials", [])]
@@ -33,4 +43,4 @@ def pick_trial(study: StudyDir, word: str) -> TrialDir:
         hint = closest(word, ids) or f"`ablate status {study.name}` lists them"
         raise StudyError(f"The study {study.name} has no trial {word!r}. {hint}")
     shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-    raise StudyError(f"{word!r} fits {len(found)} trials of {study.name}: {shown}.")
+    raise StudyError(f"{word!r} fits {len(found)} trials of {study.name}: {shown}. Write more.")

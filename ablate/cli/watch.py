@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
-from ablate.cli.board import Screen, board, screen_of
+from ablate.cli.board import Screen, board, cut, screen_of
 from ablate.cli.failures import INTERRUPTED
-from ablate.cli.overview import counts_line, study_status
+from ablate.cli.overview import counts_line, damages_of, study_status
 from ablate.errors import AblateError
 from ablate.launch.observe import scheduler_of
 from ablate.rundir import StudyDir, find_study
@@ -54,17 +54,18 @@ def main(argv: Sequence[str]) -> int:
     else:
         show = Lines(options.json)
     try:
-        counts = watch(study, show, options.interval)
+        status = watch(study, show, options.interval)
     except KeyboardInterrupt:
         print("No longer watching; the study goes on.", file=sys.stderr)
         return INTERRUPTED
-    return 1 if counts["failed"] or counts["cancelled"] else 0
+    counts = status["counts"]
+    return 1 if counts["failed"] or counts["cancelled"] or damages_of(status["trials"]) else 0
 
 
 def watch(
     study: StudyDir, show: Callable[[dict[str, Any]], None], interval: float | None = None
-) -> dict[str, int]:
-    """Shows the status again and again; the counts at the study's end."""
+) -> dict[str, Any]:
+    """Shows the status again and again; returns that at the study's end."""
     scheduler = scheduler_of(study)
     while True:
         if scheduler is None:
@@ -73,7 +74,7 @@ def watch(
         status = study_status(study, scheduler)
         show(status)
         if ended(status):
-            return status["counts"]
+            return status
         time.sleep(interval or max(LOOK_SECONDS, SHARE * (time.process_time() - began)))
 
 
@@ -90,9 +91,12 @@ class Redrawn:
 
     def __call__(self, status: dict[str, Any]) -> None:
         size = shutil.get_terminal_size()
-        screen = Screen(size.columns - 1, screen_of(sys.stdout).colour)
+        room = max(3, size.lines - 2)
+        screen = Screen(size.columns - 1, screen_of(sys.stdout).colour, room)
         lines = board(status, screen)
-        lines = lines[: max(3, size.lines - 2)]
+        if len(lines) > room:
+            left = f"... and {len(lines) - room + 1} more lines: a taller window, or ablate status"
+            lines = [*lines[: room - 1], cut(left, screen.width)]
         lines.append(screen.paint(time.strftime("%H:%M:%S, Ctrl-C stops watching"), "dim"))
         back = f"\x1b[{self._lines}A" if self._lines else ""
         text = "".join(f"\x1b[2K{line}\n" for line in lines)

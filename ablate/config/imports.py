@@ -22,7 +22,8 @@ def is_import_path(name: str) -> bool:
 def require_known(field: str, name: str, known: Collection[str]) -> None:
     """Raises ConfigError unless `name` is one of `known`, or an import path."""
     if name not in known and not is_import_path(name):
-        raise ConfigError(field, name, "must be one of " + ", ".join(known), closest(name, known))
+        raise ConfigError(field, name, "must be one of " + ", ".join(known),
+                          closest(name, known, listed=True))  # fmt: skip
 
 
 def load_object(field: str, path: str) -> Any:

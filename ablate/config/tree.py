@@ -119,12 +119,24 @@ def _check_known(old: dict[str, Any], value: dict[str, Any], override: Override)
             _check_known(old[key], inner, override)
 
 
+MEANT = {
+    "train.tokens": "A trial's length is train.steps; of a sweep it is sweep.budget.tokens",
+    "train.lr": "Did you mean optim.lr?",
+    "train.seed": "Did you mean seed?",
+    "sweep.seed": "Did you mean sweep.seeds?",
+    "sweep.steps": "Did you mean sweep.budget.steps?",
+    "sweep.tokens": "Did you mean sweep.budget.tokens?",
+}
+"""What is often looked for under a name that another section has too."""
+
+
 def _unknown(tree: dict[str, Any], override: Override) -> ConfigError:
     """A key that is not there: probably mistyped, or of another section."""
     section, _, name = override.key.rpartition(".")
     known = [key for key, _ in leaves(tree)]
     elsewhere = [key for key in known if key.rpartition(".")[2] == name]
     hint = "Did you mean " + " or ".join(elsewhere) + "?" if elsewhere else ""
+    hint = MEANT.get(override.key, hint)
     if not hint:
         siblings = [
             k.removeprefix(section + ".") for k in known if section and k.startswith(section + ".")

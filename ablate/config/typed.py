@@ -65,7 +65,7 @@ def coerce(value: Any, hint: Any, field: str) -> Any:
         if value in choices and type(value) in {type(c) for c in choices}:
             return value
         names = ", ".join(str(c) for c in choices)
-        hint_text = closest(str(value), [str(c) for c in choices])
+        hint_text = closest(str(value), [str(c) for c in choices], listed=True)
         raise ConfigError(field, value, f"must be one of {names}", hint_text)
     if dataclasses.is_dataclass(hint):
         if isinstance(value, typing.cast(type, hint)):
@@ -82,13 +82,15 @@ def coerce(value: Any, hint: Any, field: str) -> Any:
     return _coerce_scalar(value, hint, field)
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """A remedy for a typing mistake: the nearest known words, or all of them where they are few."""
+def closest(word: str, known: Iterable[str], *, listed: bool = False) -> str:
+    """A remedy for a typing mistake: the nearest known words, or all of them where they are few
+    (unless they are `listed` in the reason already).
+    """
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if near:
         return "Did you mean " + " or ".join(near) + "?"
-    return "Known: " + ", ".join(names) if 0 < len(names) <= 24 else ""
+    return "Known: " + ", ".join(names) if 0 < len(names) <= 24 and not listed else ""
 
 
 def require(condition: bool, field: str, value: Any, reason: str, remedy: str = "") -> None:

@@ -8,6 +8,7 @@ stitch.py   attempts -> metrics.parquet, events.jsonl
 freeze.py   plan -> manifest and configurations on disk
 runner.py   what trains a trial, imported
 pool.py     a warm process that forks one child per trial
+stacks.py   trials that start together; `together.py`: a thread for each, in one process
 local.py    the queue: what is missing, on so many workers
 singles.py  trials that are run without a sweep
 """

@@ -2,10 +2,11 @@
 
     python -m ablate.launch.forks MODULE:FUNCTION
 
-One JSON object a line. On standard input {"do": "run", "trial": PATH, "again": [...], "gpu": N},
+One JSON object a line. On standard input {"do": "run", "trials": [PATH, ...], "seats": [ID, ...],
+"again": [...], "gpu": N} (several trials are one stack, see `together`),
 {"do": "check", "configs": [...]} and {"do": "stop"}; the end of input is a stop too, so nothing
 outlives a launcher that was killed. On standard output {"event": "ready", "gpus": N},
-{"event": "checked", "error": TEXT} and {"event": "ended", "trial": PATH, "code": N}.
+{"event": "checked", "error": TEXT} and {"event": "ended", "trials": [PATH, ...], "code": N}.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from ablate.errors import AblateError, TrialEndedError, TrialHeldError
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.stop import SIGNALS
+from ablate.launch.together import run_together
 from ablate.rundir import TrialDir
 
 __all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
 
 RAN, CRASHED, HELD, ENDED_ALREADY, FENCED_OFF = 0, 1, 4, 5, 6
 """How a child exits; how the trial ended stands in its state."""
+GRAVITY = (RAN, ENDED_ALREADY, FENCED_OFF, HELD, CRASHED)
+"""A child that ran several trials exits with the gravest of their codes."""
 
 
 def serve(runner: str) -> None:
@@ -49,7 +53,7 @@ def serve(runner: str) -> None:
 class Server:
     def __init__(self, replies: int, run: Callable[..., Any]) -> None:
         self._replies, self._run = replies, run
-        self._children: dict[int, str] = {}
+        self._children: dict[int, list[str]] = {}
         self._input, self._open = b"", True
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -100,34 +104,45 @@ class Server:
         if pid == 0:
             _become_child(self._replies)
             _exit_with(lambda: _run_trial(request, parent, self._run))
-        self._children[pid] = request["trial"]
+        self._children[pid] = request["trials"]
 
     def _reap(self) -> None:
         for pid in list(self._children):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 code = os.waitstatus_to_exitcode(status)
-                self.reply(event="ended", trial=self._children.pop(pid), code=code)
+                self.reply(event="ended", trials=self._children.pop(pid), code=code)
 
 
 def _run_trial(request: dict[str, Any], parent: int, run: Callable[..., Any]) -> int:
     if request.get("gpu") is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpu(request["gpu"], os.environ)
+    trials = [TrialDir(Path(path)) for path in request["trials"]]
+    if len(request["seats"]) > 1:
+        seats, again = request["seats"], request["again"]
+        ends = run_together(trials, seats, again=again, parent=parent, run=run)
+        return max((_code_of(end) for end in ends), key=GRAVITY.index)
     try:
         run_job(
-            TrialDir(Path(request["trial"])),
+            trials[0],
             again=request["again"],
             parent=parent,
             own_streams=True,
             run=run,
         )
-    except TrialHeldError:
-        return HELD
-    except TrialEndedError:
-        return ENDED_ALREADY
-    except FencedOffError:
-        return FENCED_OFF
+    except (TrialHeldError, TrialEndedError, FencedOffError) as error:
+        return _code_of(error)
     return RAN
+
+
+def _code_of(end: BaseException | None) -> int:
+    if isinstance(end, TrialHeldError):
+        return HELD
+    if isinstance(end, TrialEndedError):
+        return ENDED_ALREADY
+    if isinstance(end, FencedOffError):
+        return FENCED_OFF
+    return RAN if end is None else CRASHED
 
 
 def visible_gpu(number: int, environment: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ from ablate.launch.runner import load_runner
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.stitch import stitch
 from ablate.launch.stop import Stop
-from ablate.rundir import Attempt, State, StudyDir, TrialDir, write_json
+from ablate.rundir import Attempt, State, StudyDir, TrialDir, write_summary
 from ablate.track import Tracking
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def run_job(
     own_streams: bool = False,
     on_row: Callable[[dict[str, Any]], None] | None = None,
     run: Callable[..., Ran] | None = None,
+    stop: Stop | None = None,
 ) -> State:
     """Runs the trial as its next attempt, to its end or until it is told to stop.
 
@@ -77,7 +78,8 @@ def run_job(
         own_streams: whether standard output and error go to the attempt's log from now on
             (a worker's), or stay as they are.
         on_row: sees every row of metrics.
-        run: in place of `ablate.train.run_trial`, for tests.
+        run: in place of `ablate.train.run_trial`.
+        stop: hears of a wish to stop; None: as this process is told.
 
     Returns:
         The state as it was left: done, diverged, failed, cancelled or preempted.
@@ -87,7 +89,7 @@ def run_job(
         FencedOffError: where a newer attempt took over; nothing was written outside our folder.
     """
     team, slurm = team_of(trial), this_job()
-    stop = Stop(parent, patient=slurm is not None)
+    stop = stop or Stop(parent, patient=slurm is not None)
     with stop.listening():
         attempt = trial.acquire(
             again=again,
@@ -155,7 +157,7 @@ def _outcome(
         if result.status != "done":
             return _ended("preempted", "preempted", result.reason, result.step)
         stitch(attempt.trial)
-        write_json(attempt.trial.summary_path, result.summary)
+        write_summary(attempt, result.summary)
         return _ended("done", "done", None, result.step)
     except FencedOffError:
         log.warning("A newer attempt runs this trial; this one stops.")
@@ -267,6 +269,9 @@ def logged(attempt: Attempt, own_streams: bool) -> Iterator[None]:
     else:
         handler = logging.FileHandler(attempt.log_path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    if threading.current_thread() is not threading.main_thread():  # one of several trials here
+        own = threading.get_ident()
+        handler.addFilter(lambda record: record.thread == own)
     root, level = logging.getLogger(), logging.getLogger().level
     root.addHandler(handler)
     root.setLevel(min(level, logging.INFO))

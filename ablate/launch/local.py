@@ -14,6 +14,7 @@ from typing import Protocol
 from ablate.launch.forks import CRASHED, HELD
 from ablate.launch.pool import Ended, Pool
 from ablate.launch.slurm.identity import this_job
+from ablate.launch.stacks import Stacks
 from ablate.launch.stop import Stop
 from ablate.rundir import ENDED, State, TrialDir
 
@@ -82,6 +83,7 @@ def run_missing(
     patience: float = math.inf,
     more: Callable[[], Sequence[TrialDir]] = list,
     hold: Callable[[], str | None] = lambda: None,
+    stacks: Stacks | None = None,
 ) -> str | None:
     """Runs every trial that has not ended; a failing one never stops the others.
 
@@ -90,13 +92,14 @@ def run_missing(
     Args:
         trials: in the order in which they start.
         pool: what runs them.
-        workers: how many at once.
+        workers: processes at once.
         gpus: shared out one a worker.
         again: ended statuses that are run once more.
         watcher: shows it.
         patience: seconds that trials which another launch runs are waited for with nothing to do.
         more: asked for further trials when a worker has none.
         hold: why nothing more is to be started, or None.
+        stacks: trials that start together, in one process.
 
     Returns:
         Why it was stopped before the end, or None.
@@ -115,11 +118,11 @@ def run_missing(
                     pool.stop()
                 if study.queue and hold():
                     study.queue.clear()
-                while len(pool.running) < workers and not study.stopped:
+                while pool.processes < workers and not study.stopped:
                     study.queue.extend([] if study.queue else more())
                     if not study.queue:
                         break
-                    _start(study, pool, gpus, again, watcher)
+                    _start(study, pool, gpus, again, watcher, stacks or Stacks())
                 if pool.running:
                     busy = time.monotonic()
                 elif time.monotonic() - busy > patience:
@@ -148,7 +151,12 @@ def _to_do(state: State, again: Collection[str]) -> bool:
 
 
 def _start(
-    study: Study, pool: Pool, gpus: Sequence[int], again: Collection[str], watcher: Watcher
+    study: Study,
+    pool: Pool,
+    gpus: Sequence[int],
+    again: Collection[str],
+    watcher: Watcher,
+    stacks: Stacks,
 ) -> None:
     trial = study.queue.popleft()
     state = trial.live_state()
@@ -157,8 +165,15 @@ def _start(
     elif _to_do(state, again):
         used = list(pool.running.values())
         gpu = min(gpus, key=used.count) if gpus else None
-        pool.start(trial, again=again, gpu=gpu)
-        watcher.started(trial)
+        together = [trial]
+        for mate in stacks.mates(trial, list(study.queue)):
+            state = mate.live_state()
+            if state.status != "running" and _to_do(state, again):
+                study.queue.remove(mate)
+                together.append(mate)
+        pool.start(together, seats=stacks.seats(trial), again=again, gpu=gpu)
+        for started in together:
+            watcher.started(started)
     else:
         watcher.ended(trial, state)
 

@@ -37,6 +37,8 @@ class Pool:
     def __init__(self, runner: str = RUNNER) -> None:
         self.running: dict[str, int | None] = {}
         """Path of the trial -> its GPU."""
+        self.processes = 0
+        """That run them; fewer than trials where some are stacked."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         self._buffer, self._gpus = b"", None
         self._process = subprocess.Popen(
@@ -79,10 +81,18 @@ class Pool:
                     return
 
     def start(
-        self, trial: TrialDir, *, again: Collection[str] = (), gpu: int | None = None
+        self,
+        trials: Sequence[TrialDir],
+        *,
+        seats: Sequence[str] = (),
+        again: Collection[str] = (),
+        gpu: int | None = None,
     ) -> None:
-        self.running[str(trial.path)] = gpu
-        self._send(do="run", trial=str(trial.path), again=list(again), gpu=gpu)
+        """One process for one trial, or for several of one stack, whose `seats` are given."""
+        paths = [str(trial.path) for trial in trials]
+        self.running |= dict.fromkeys(paths, gpu)
+        self.processes += 1
+        self._send(do="run", trials=paths, seats=list(seats), again=list(again), gpu=gpu)
 
     def wait(self, seconds: float) -> list[Ended]:
         """The children that ended, after at most so many seconds."""
@@ -91,8 +101,10 @@ class Pool:
             if event["event"] == "ready":
                 self._gpus = int(event["gpus"])
             elif event["event"] == "ended":
-                self.running.pop(event["trial"], None)
-                ended.append(Ended(TrialDir(Path(event["trial"])), event["code"]))
+                self.processes -= 1
+                for path in event["trials"]:
+                    self.running.pop(path, None)
+                    ended.append(Ended(TrialDir(Path(path)), event["code"]))
         return ended
 
     def stop(self) -> None:

@@ -11,12 +11,25 @@ from typing import Any
 
 from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
+from ablate.config.sources import edited
 from ablate.data import Data, check_inference, open_data, open_shifted
-from ablate.errors import ConfigError, PlanError
+from ablate.errors import ConfigError, PlanError, StudyError
 from ablate.launch.ranks import rank_of
 from ablate.plan import gib, memory_of, too_large
+from ablate.rundir import (
+    StudyDir,
+    TrialDir,
+    check_frozen_data,
+    data_key,
+    frozen_data,
+    keep_data,
+    refuse_other_text,
+)
 
-__all__ = ["check_data", "check_data_of_all", "check_fits", "check_training", "check_writable"]
+__all__ = [
+    "check_data", "check_data_of_all", "check_fits", "check_training", "check_writable",
+    "freeze_data", "refuse_edited",
+]  # fmt: skip
 
 
 def check_writable(runs_dir: Path) -> None:
@@ -52,9 +65,20 @@ def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
     return data
 
 
-def check_data_of_all(configs: Iterable[Mapping[str, Any]]) -> None:
-    """`check_data` of many trials, which have most of it in common; shows its progress."""
+def check_data_of_all(
+    configs: Iterable[Mapping[str, Any]], study: StudyDir | None = None
+) -> dict[str, str]:
+    """`check_data` of many trials, which have most of it in common; shows its progress.
+
+    Args:
+        configs: of the trials.
+        study: theirs, which must have begun with these texts, if it has begun.
+
+    Returns:
+        What `freeze_data` keeps.
+    """
     checked: list[tuple[Any, ...]] = []
+    found: dict[str, str] = {}
     for config in configs:
         model, train = config["model"], config["train"]
         lengths = train["sequence_length"], model["max_sequence_length"]
@@ -69,7 +93,58 @@ def check_data_of_all(configs: Iterable[Mapping[str, Any]]) -> None:
         )
         if asked not in checked:
             checked.append(asked)
-            check_data(config, progress=True)
+            data = check_data(config, progress=True)
+            found[data_key(config)] = data.fingerprint
+            if study is not None:
+                check_frozen_data(study.path, config, data.fingerprint)
+    if study is not None and study.exists() and not frozen_data(study.path):
+        _check_by_summaries(study, found)
+    return found
+
+
+def _check_by_summaries(study: StudyDir, found: Mapping[str, str]) -> None:
+    """Of a study that an older version launched: one trial of each arm tells what it ran on."""
+    seen: set[str] = set()
+    for entry in study.manifest().get("trials", []):
+        trial = study.trial(entry["id"])
+        if entry["arm"] in seen or not trial.summary_path.exists():
+            continue
+        seen.add(entry["arm"])
+        summary, config = trial.summary() or {}, trial.config()
+        recorded = summary.get("data_fingerprint")
+        if "data" in config and recorded and data_key(config) in found:
+            refuse_other_text(study.path, config, recorded, found[data_key(config)])
+
+
+def freeze_data(study: StudyDir, found: Mapping[str, str]) -> None:
+    """Keeps with which texts the study was launched; what it has stands."""
+    if set(found) - set(frozen_data(study.path)):
+        with study.lock():
+            keep_data(study.path, found)
+
+
+def refuse_edited(study: StudyDir, trials: Iterable[TrialDir]) -> None:
+    """Before an attempt is spent: code behind import paths that is not what was planned.
+
+    Raises:
+        StudyError: naming the arms and the remedy.
+    """
+    arms = {entry["id"]: entry["arm"] for entry in study.manifest().get("trials", [])}
+    seen: dict[str, list[str]] = {}
+    for trial in trials:
+        arm = arms.get(trial.id, trial.id)
+        if arm not in seen:
+            seen[arm] = edited(trial.config())
+    changed = {arm: variants for arm, variants in seen.items() if variants}
+    if not changed:
+        return
+    said = "; ".join(f"{arm}: {', '.join(variants)}" for arm, variants in changed.items())
+    replace = " ".join(f"--replace {arm}" for arm in changed)
+    raise StudyError(
+        f"The code behind an import path was edited after {study.name} was planned ({said}), so "
+        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.name} "
+        f"{replace}"
+    )
 
 
 def check_fits(config: Mapping[str, Any], device: str, bytes_there: int) -> None:

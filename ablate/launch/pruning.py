@@ -69,10 +69,11 @@ def size_of(path: Path) -> int:
 
 def _old(trial: TrialDir, keep: int) -> list[Path]:
     try:
-        status = trial.live_state().status
+        state = trial.live_state()
     except StudyError:
         return []  # whatever it is, it is not ours to judge
-    if status == "running":
+    status = state.status
+    if status == "running" or state.damage:
         return []
     keep = keep if status in OVER else max(keep, SPARE)
     complete: list[Path] = []

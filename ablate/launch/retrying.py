@@ -8,7 +8,7 @@ from ablate.errors import StudyError, TrialHeldError
 from ablate.launch.cancelling import unmark
 from ablate.rundir import StudyDir, TrialDir
 
-__all__ = ["AFRESH", "RETRIED", "chosen", "reopen"]
+__all__ = ["AFRESH", "RETRIED", "chosen", "mend_states", "reopen"]
 
 RETRIED = ("failed", "cancelled")
 """What a retry takes where nothing else is asked for. A diverged trial is a result."""
@@ -39,6 +39,20 @@ def chosen(
         if ids is not None or status in statuses:
             found.append(trial)
     return found
+
+
+def mend_states(study: StudyDir) -> list[str]:
+    """Writes every damaged state.json anew, from what the trial's newest attempt left; says so.
+
+    A trial that runs writes its own at its next heartbeat.
+    """
+    said = []
+    for trial in study.trials():
+        state = trial.live_state()
+        if state.damage and state.status != "running":
+            trial.write_state(state)
+            said.append(f"{trial.id}: {state.damage} It is written anew: {state.status}.")
+    return said
 
 
 def reopen(trial: TrialDir) -> str:

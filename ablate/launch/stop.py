@@ -52,21 +52,26 @@ class Stop:
         parent: its death is a wish to stop.
         patient: whether further signals are echoes, however late: SLURM warns, and warns again,
             and then it kills.
+        above: of the process, where this is of one of several trials in it.
     """
 
-    def __init__(self, parent: int | None = None, patient: bool = False) -> None:
+    def __init__(
+        self, parent: int | None = None, patient: bool = False, above: Stop | None = None
+    ) -> None:
         self.reason = heard()
         self.stepping = False
         """Whether training has reached its steps."""
         self.finishing = False
         """Whether training is over: the record is being written, which nothing interrupts."""
-        self._parent, self._patient = parent, patient
+        self._parent, self._patient, self._above = parent, patient, above
         self._first: float | None = None
 
     def asked(self) -> str | None:
         """Why to stop, or None."""
         if self.reason is None and self._parent is not None and os.getppid() != self._parent:
             self.reason = "the launcher is gone"
+        if self.reason is None and self._above is not None:
+            self.reason = self._above.asked()
         return self.reason
 
     @contextlib.contextmanager

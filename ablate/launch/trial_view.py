@@ -45,6 +45,8 @@ class TrialView:
     started: float | None = None
     ended: float | None = None
     path: str = ""
+    damage: str | None = None
+    """What is wrong with a file of the trial; the rest is what the others say."""
 
     def replace(self, **changes: Any) -> TrialView:
         return dataclasses.replace(self, **changes)
@@ -56,11 +58,13 @@ class TrialView:
 def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
     """One trial by its own files; a damaged one is shown as failed and hides no other."""
     trial = study.trial(entry["id"])
-    keys = {"id": entry["id"], "arm": entry["arm"], "seed": entry["seed"], "lr": entry.get("lr")}
+    keys = {"id": entry["id"], "arm": entry["arm"], "seed": entry.get("seed", 0)}
+    keys["lr"] = entry.get("lr")
     try:
         state = _live_state(trial)
     except StudyError as error:
-        return TrialView(**keys, status="failed", outcome="code", reason=str(error))
+        said = str(error)
+        return TrialView(**keys, status="failed", outcome="code", reason=said, damage=said)
     view = TrialView(
         **keys,
         status=state.status,
@@ -69,7 +73,7 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
         steps=state.steps,
         node=state.host,
         attempt=state.attempt,
-        reason=state.reason,
+        reason=state.damage or state.reason,
         job_id=state.job_id,
         host=state.host,
         pid=state.pid,
@@ -77,6 +81,7 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
         started=state.started,
         ended=state.ended,
         path=str(trial.path),
+        damage=state.damage,
     )
     if state.status == "done":
         return view.replace(loss=_final_loss(trial))

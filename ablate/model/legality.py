@@ -109,7 +109,9 @@ def _check_names(c: ModelConfig) -> None:
             )
             raise ConfigError("model.init_fn", value, reason, "Known: " + ", ".join(INITS))
         field = f"model.{name}"
-        raise ConfigError(field, value, "must be one of " + ", ".join(known), closest(value, known))
+        raise ConfigError(
+            field, value, "must be one of " + ", ".join(known), closest(value, known, listed=True)
+        )
 
 
 def _check_ranges(c: ModelConfig) -> None:

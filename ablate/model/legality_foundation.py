@@ -28,7 +28,7 @@ def check_foundation(c: ModelConfig) -> None:
         value = getattr(c, name)
         if value not in known:
             reason = "must be one of " + ", ".join(known)
-            raise ConfigError(f"model.{name}", value, reason, closest(value, known))
+            raise ConfigError(f"model.{name}", value, reason, closest(value, known, listed=True))
     require(c.norm_noise >= 0, "model.norm_noise", c.norm_noise, "must not be negative")
     v = c.norm_grad_clip
     remedy = "Set it to null to switch it off"

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 
 from ablate.config.imports import users_own
@@ -33,8 +34,11 @@ def spelled_out(x: Tensor) -> bool:
     Under torch.compile, which fuses the formula by itself. And in float64, in which nobody trains
     but tests compare with upstream to 1e-12: upstream rounds to float32 inside norms and rotations
     even then, so a last bit that differs before such a rounding would show as 1e-7 behind it.
+    And under vmap (trials that are stacked), which knows no derivatives but torch's own.
     """
-    return x.dtype == torch.float64 or torch.compiler.is_compiling()
+    if torch.compiler.is_compiling():  # first: the compiler could not trace what follows
+        return True
+    return x.dtype == torch.float64 or is_batchedtensor(x)
 
 
 class Norm(nn.Module):

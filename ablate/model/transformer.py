@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -57,6 +58,8 @@ class OLMo(nn.Module):
         self.cache = BufferCache()
         self.checkpoint: Callable[..., Any] = checkpointer(config)
         self.checkpointing: str | None = None
+        self.run_block: Callable[..., Any] | None = None
+        """A block and its inputs, in compiled code; for training passes. None: no such thing."""
         with device:
             self.transformer = self._parts(config)
         wide = None if is_uniform(config) else layer_configs(config)
@@ -173,22 +176,25 @@ class OLMo(nn.Module):
             doc_lens=doc_lens,
             max_doc_lens=max_doc_lens,
         )
-        blocks = self.blocks
+        blocks, training = self.blocks, self.training and torch.is_grad_enabled()
+        compiled = self.run_block if training else None
         layers = scopes(
             config, position, self.cache, x, past, given, self.head_sizes,
             dropout=config.attention_dropout if self.training else 0.0,
             softmax=self._softmax(),
+            split=compiled is None,
         )  # fmt: skip
         hidden: list[Tensor] = []
         present: list[KeyValue] = []
         for layer, block in enumerate(blocks):
+            run = block if compiled is None else partial(compiled, block)
             if output_hidden_states and layer % config.block_group_size == 0:
                 hidden.append(x)
             before = past_key_values[layer] if past_key_values else None
             if checkpoints_block(self.checkpointing, layer) and torch.is_grad_enabled():
-                x, cached = self.checkpoint(block, x, layers[layer], before, use_cache)
+                x, cached = self.checkpoint(run, x, layers[layer], before, use_cache)
             else:
-                x, cached = block(x, layers[layer], before, use_cache)
+                x, cached = run(x, layers[layer], before, use_cache)
             if cached is not None:
                 present.append(cached)
         x = x[:, -1:] if last_logits_only else x

@@ -21,7 +21,7 @@ def find(table: Mapping[str, Any], name: str, field: str) -> Any:
     if not is_import_path(name):
         if name not in table:
             raise ConfigError(
-                field, name, "must be one of " + ", ".join(table), closest(name, table)
+                field, name, "must be one of " + ", ".join(table), closest(name, table, listed=True)
             )
         return table[name]
     return load_object(field, name)

@@ -4,6 +4,7 @@ sweep.py      the typed `sweep:` section        factors.py   levels and their la
 spending.py   the level of each look             lists.py     levels zipped, multiplied, united
 planning.py   the way from sweep to plan        exclude.py   combinations left out
 trials.py     arms, seeds and rates             notes.py     what a reader has to know
+without_effect.py  overrides that no trial reads
 arms.py       inert, conflicting, double arms   effective.py what a run reads of its configuration
 sizing.py     equal steps, equal size           budget.py    one number of steps for all
 match.py      resizing to the baseline          canonical.py the form that config.yaml holds
@@ -14,6 +15,7 @@ roads.py      the kernels that compute an arm
 frozen.py     the plan of a frozen study          extension.py more seeds or arms for it
 memory.py     bytes of a GPU, by formula        fitting.py   refuses what cannot fit
 manifest.py   manifest.json                     single.py    `ablate train` without a sweep
+stacking.py   trials that share a graph
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_tria
 from ablate.plan.sizing import costs
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.plan.sweep import DecideConfig, SweepConfig
+from ablate.plan.without_effect import refuse_common
 
 __all__ = [
     "DEFAULT_STUDY",
@@ -56,6 +59,7 @@ __all__ = [
     "micro_batch",
     "plan_sweep",
     "plan_written",
+    "refuse_common",
     "refuse_too_large",
     "resolve",
     "road_lines",

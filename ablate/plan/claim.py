@@ -74,7 +74,7 @@ class ClaimConfig:
             return
         known = name in PLAIN or any(name.startswith(f) and name != f for f in FAMILIES)
         reason = "must be one of " + ", ".join(PLAIN) + ", or begin with " + ", ".join(FAMILIES)
-        require(known, "sweep.claim.metric", name, reason, closest(name, PLAIN))
+        require(known, "sweep.claim.metric", name, reason, closest(name, PLAIN, listed=True))
 
     def _check_size(self) -> None:
         both = self.relative is not None and self.absolute is not None

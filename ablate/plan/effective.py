@@ -16,10 +16,14 @@ from ablate.config.schema.amount import amount
 from ablate.model.config import ModelConfig
 from ablate.model.widths import is_uniform, resolved
 
-__all__ = ["effective", "effective_fingerprint", "unread"]
+__all__ = ["OF_THE_RUN", "ROADS", "effective", "effective_fingerprint", "unread"]
 
 ROADS = ("block_type", "block_group_size", "attention_backend", "flash_attention")
 """Fields of the model that choose an implementation; outputs agree up to rounding."""
+
+
+OF_THE_RUN = "it does not change the result"
+"""Why fields are not read that say where and how a trial runs."""
 
 
 def unread(config: Mapping[str, Any]) -> dict[str, str]:
@@ -104,10 +108,10 @@ def _norm_has_affine(c: ModelConfig) -> bool:
 
 def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, str]]:
     for field in TOP_LEVEL:
-        yield field, "it does not change the result"
+        yield field, OF_THE_RUN
     for section, names in NESTED.items():
         for name in names:
-            yield f"{section}.{name}", "it does not change the result"
+            yield f"{section}.{name}", OF_THE_RUN
     for name in ROADS:
         yield (
             f"model.{name}",

@@ -12,8 +12,8 @@ import copy
 import dataclasses
 import shlex
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,11 @@ from ablate.plan.sweep import SweepConfig
 from ablate.plan.trials import trial_of
 from ablate.rundir import StudyDir
 
-__all__ = ["Extension", "extend", "extended"]
+__all__ = ["Extension", "extend", "extended", "plan_again", "written_sweep"]
 
 FROZEN = {
-    "decide": "the decision rule was written before the runs; `ablate report` judges by another "
-    "one as exploratory",
+    "decide": "the decision rule was written before the runs, and stands (`ablate report "
+    "--metric` looks at another metric, marked exploratory)",
     "question": "the question is frozen",
     "baseline": "another baseline is another study",
     "design": "another design is another study",
@@ -62,6 +62,8 @@ class Extension:
     """Of the manifest's history."""
     written: dict[str, Any]
     """The sweep as it is now."""
+    replaced: list[str] = field(default_factory=list)
+    """Arms of the study whose place these arms and trials take."""
 
     @property
     def empty(self) -> bool:
@@ -76,12 +78,7 @@ def extend(study: StudyDir, overrides: Sequence[str], *, cwd: Path | None = None
         StudyError: for a study that no sweep made, or whose arms would come out differently now.
     """
     plan, manifest = frozen_plan(study), study.manifest()
-    if "written" not in (manifest.get("sweep") or {}):
-        raise StudyError(
-            f"The study {study.name} was frozen by an older ablate, which did not keep its sweep. "
-            f"Launch the larger sweep as another study: study={study.name}-2."
-        )
-    sweep, written = _sweep(manifest["sweep"]["written"], overrides)
+    sweep, written = _sweep(written_sweep(study, manifest), overrides)
     old_seeds, seeds = arm_seeds(manifest), sweep.seed_list
     missing = [seed for seed in old_seeds if seed not in seeds]
     if missing:
@@ -93,7 +90,10 @@ def extend(study: StudyDir, overrides: Sequence[str], *, cwd: Path | None = None
     if changed <= {"seeds"}:
         arms, trials, info = [], _more_seeds(plan, new_seeds), plan.design_info
     else:
-        arms, trials, info = _more_arms(plan, manifest, written, cwd)
+        larger = plan_again(plan, manifest, written, cwd)
+        had = {arm.name for arm in plan.arms}
+        arms = [arm for arm in larger.arms if arm.name not in had]
+        trials, info = larger.trials, larger.design_info
     known = {trial.fingerprint for trial in plan.trials}
     trials = [trial for trial in trials if trial.fingerprint not in known]
     factors = {name: list(labels) for name, labels in plan.factors.items()}
@@ -114,18 +114,38 @@ def extend(study: StudyDir, overrides: Sequence[str], *, cwd: Path | None = None
     )
 
 
+def written_sweep(study: StudyDir, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The sweep as it was launched. Raises StudyError where an older version did not keep it."""
+    if "written" not in (manifest.get("sweep") or {}):
+        raise StudyError(
+            f"The study {study.name} was frozen by an older ablate, which did not keep its sweep. "
+            f"Launch the larger sweep as another study: study={study.name}-2."
+        )
+    return manifest["sweep"]["written"]
+
+
 def extended(manifest: dict[str, Any], extension: Extension) -> dict[str, Any]:
     """The next revision of the manifest."""
     levels = dict.fromkeys(extension.factors, BASELINE)
-    arms = [{**arm, "levels": {**levels, **arm["levels"]}} for arm in manifest["arms"]]
+    names = set(extension.replaced)
+    kept: list[dict[str, Any]] = manifest["trials"]
+    more: dict[str, Any] = {}
+    again = {arm.name: arm.to_json() for arm in extension.arms if arm.name in names}
+    arms: list[dict[str, Any]] = [again.get(a["name"]) or a for a in manifest["arms"]]
+    arms = [{**arm, "levels": {**levels, **arm["levels"]}} for arm in arms]
+    if names:
+        gone = [{**t, "revision": extension.revision} for t in kept if t["arm"] in names]
+        kept = [t for t in kept if t["arm"] not in names]
+        more = {"replaced": [*manifest.get("replaced", []), *gone]}
     return {
         **manifest,
+        **more,
         "revision": extension.revision,
         "factors": extension.factors,
         "design_info": extension.design_info,
         "sweep": {**manifest["sweep"], "written": extension.written},
-        "arms": [*arms, *(arm.to_json() for arm in extension.arms)],
-        "trials": [*manifest["trials"], *(trial.to_json() for trial in extension.trials)],
+        "arms": [*arms, *(arm.to_json() for arm in extension.arms if arm.name not in names)],
+        "trials": [*kept, *(trial.to_json() for trial in extension.trials)],
         "history": [*manifest["history"], extension.entry],
     }
 
@@ -168,12 +188,26 @@ def _more_seeds(plan: Plan, seeds: Sequence[int]) -> list[PlannedTrial]:
     ]
 
 
-def _more_arms(
+def plan_again(
     plan: Plan,
     manifest: dict[str, Any],
     written: dict[str, Any],
     cwd: Path | None,
-) -> tuple[list[PlannedArm], list[PlannedTrial], dict[str, Any] | None]:
+    replaced: Collection[str] = (),
+) -> Plan:
+    """The plan of the frozen sweep as it is composed today, for this study.
+
+    Args:
+        plan: what is frozen.
+        manifest: of the study.
+        written: the sweep.
+        cwd: where the user's own conf/ is looked for.
+        replaced: arms that may come out differently.
+
+    Raises:
+        PlanError: where it is no sound plan.
+        StudyError: where another arm would come out differently, or not at all.
+    """
     name, overrides = manifest["sweep"]["name"], manifest["sweep"]["overrides"]
     loose = _without_looks(written)
     try:
@@ -194,23 +228,20 @@ def _more_arms(
         changed = difference(arm.config, now[arm.name])
         if arm.name in varied:
             changed.pop("optim.lr", None)
-        if changed:
+        if changed and arm.name not in replaced:
             said = ", ".join(f"{f} {show(a)} to {show(b)}" for f, (a, b) in changed.items())
             raise StudyError(
                 f"Arm {arm.name} of {plan.study} would come out differently today ({said}): the "
-                "configuration has been edited since the launch. Undo that, or launch the larger "
-                f"sweep as another study (study={plan.study}-2)."
+                "configuration has been edited since the launch. Undo that, replace the arm "
+                f"(`ablate extend {plan.study} --replace {arm.name}`), or launch the larger sweep "
+                f"as another study (study={plan.study}-2)."
             )
-    known = {arm.name for arm in plan.arms}
-    added = [
-        dataclasses.replace(arm, config={**arm.config, "study": plan.study})
-        for arm in larger.arms
-        if arm.name not in known
-    ]
-    trials = [
-        dataclasses.replace(t, config={**t.config, "study": plan.study}) for t in larger.trials
-    ]
-    return added, trials, larger.design_info
+    here = {"study": plan.study}
+    return dataclasses.replace(
+        larger,
+        arms=[dataclasses.replace(a, config={**a.config, **here}) for a in larger.arms],
+        trials=[dataclasses.replace(t, config={**t.config, **here}) for t in larger.trials],
+    )
 
 
 def _entry(

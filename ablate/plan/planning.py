@@ -36,6 +36,7 @@ from ablate.plan.speed import Speeds, speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm
 from ablate.plan.sweep import SweepConfig, design_function
 from ablate.plan.trials import trials_of
+from ablate.plan.without_effect import refuse_common, refuse_repeated_groups, without_effect
 
 __all__ = ["plan_sweep", "plan_written", "sweep_section"]
 
@@ -48,13 +49,23 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
         PlanError: for what would not be an honest comparison, with the arm's name.
     """
     composer = Composer(cwd)
-    name, base_overrides = _sweep_name(overrides)
+    name, base_overrides = _sweep_name(overrides, composer)
     written, notes = sweep_section(overrides, composer)
     if not isinstance(written, dict):
         raise PlanError(
             f"sweep={name} has no `sweep:` section. Write at least its question and factors."
         )
-    return plan_written(written, name, [f"sweep={name}"], base_overrides, composer, notes)
+    refuse_repeated_groups(base_overrides, composer)
+    first = [f"sweep={name}"]
+    plan = plan_written(written, name, first, base_overrides, composer, notes)
+    if base_overrides:
+        refuse_common(
+            without_effect(
+                arm.config, [*first, *plan.base, *arm.overrides], composer, base_overrides
+            )
+            for arm in plan.arms
+        )
+    return plan
 
 
 def sweep_section(overrides: Sequence[str], composer: Composer) -> tuple[Any, list[str]]:
@@ -106,7 +117,7 @@ def plan_written(
     return dataclasses.replace(plan, notes=[*notes, *plan.notes])
 
 
-def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
+def _sweep_name(overrides: Sequence[str], composer: Composer) -> tuple[str, list[str]]:
     """The sweep's name, and the overrides that concern the trials."""
     name, rest = None, []
     for override in overrides:
@@ -120,6 +131,7 @@ def _sweep_name(overrides: Sequence[str]) -> tuple[str, list[str]]:
         elif not key.startswith("sweep."):
             rest.append(override)
     if not name or name == "null":
+        composer.compose(rest)  # where the word was mistyped (sweeep=hello), that is said
         raise PlanError(
             "A plan needs a sweep: write sweep=NAME, a file of sweeps/ (for example sweep=hello)."
         )
@@ -163,7 +175,9 @@ def _refuse_bracket_clash(sweep: SweepConfig, specs: list[ArmSpec]) -> None:
     for arm in sweep.rated_arms:
         if arm not in names:
             reason = f"there is no arm of this name (arms: {', '.join(names)})"
-            raise ConfigError(f"sweep.lr.{arm}", sweep.rates_of(arm), reason, closest(arm, names))
+            raise ConfigError(
+                f"sweep.lr.{arm}", sweep.rates_of(arm), reason, closest(arm, names, listed=True)
+            )
     for spec in specs:
         taken = {"optim.lr": "sweep.lr"} if sweep.rates_of(spec.name) else {}
         if sweep.budget is not None:

@@ -7,18 +7,19 @@ knows is said as a condition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError, PlanError
+from ablate.model.compile_rule import decide
 from ablate.model.config import ModelConfig
 from ablate.model.kernels import choose_all, refuse, summary, training_case
 
 if TYPE_CHECKING:
     from ablate.plan.study_plan import PlannedArm
 
-__all__ = ["attention", "check_roads", "road_lines"]
+__all__ = ["attention", "check_roads", "compiled", "road_lines"]
 
 NAMES = {"cpu": "a CPU", "cuda": "CUDA", "mps": "MPS"}
 MOST_NAMED = 4
@@ -47,6 +48,13 @@ def attention(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
+def compiled(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Kind of device to whether the steps are compiled there, and why."""
+    trial, model = _typed(config)
+    decisions = {device: decide(trial, model, device) for device in _devices(config)}
+    return {k: {"compiled": d.compiled, "reason": d.reason} for k, d in decisions.items()}
+
+
 def check_roads(arms: Sequence[PlannedArm]) -> None:
     """Raises PlanError, with the arm's name, for what no machine could compute so."""
     for arm in arms:
@@ -58,14 +66,30 @@ def check_roads(arms: Sequence[PlannedArm]) -> None:
 
 def road_lines(arms: Sequence[PlannedArm]) -> list[str]:
     """For the foot of a plan; arms that are computed alike share a line."""
-    alike: dict[str, list[str]] = {}
-    for arm in arms:
-        devices = arm.attention.items()
-        told = "; ".join(f"on {NAMES[device]} {_said(kernels)}" for device, kernels in devices)
-        alike.setdefault(told, []).append(arm.name)
-    if len(alike) == 1:
-        return [f"Attention: {next(iter(alike))}."]
-    return [f"Attention of {_listed(names)}: {told}." for told, names in alike.items()]
+    kernels = {arm.name: _each_device(arm.attention, _said) for arm in arms}
+    lines = _alike("Attention", kernels)
+    if any(arm.config["train"]["compile"] for arm in arms):
+        roads = {arm.name: _each_device(arm.compiled, _told) for arm in arms}
+        lines += _alike("Steps", roads)
+    return lines
+
+
+def _alike(what: str, told: Mapping[str, str]) -> list[str]:
+    """A line for each text, with the arms that it is true of."""
+    arms: dict[str, list[str]] = {}
+    for name, text in told.items():
+        arms.setdefault(text, []).append(name)
+    if len(arms) == 1:
+        return [f"{what}: {next(iter(arms))}."]
+    return [f"{what} of {_listed(names)}: {text}." for text, names in arms.items()]
+
+
+def _each_device(found: Mapping[str, Any], say: Callable[[Any], str]) -> str:
+    return "; ".join(f"on {NAMES[device]} {say(value)}" for device, value in found.items())
+
+
+def _told(decision: Mapping[str, Any]) -> str:
+    return f"{'compiled' if decision['compiled'] else 'not compiled'} ({decision['reason']})"
 
 
 def _said(kernels: Mapping[str, str]) -> str:

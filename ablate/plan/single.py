@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ablate.config.compose import Composer
@@ -17,6 +17,11 @@ from ablate.plan.fitting import refuse_too_large
 from ablate.plan.sizing import costs
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
 from ablate.plan.trials import trial_of
+from ablate.plan.without_effect import (
+    refuse_repeated_groups,
+    refuse_without_effect,
+    without_effect,
+)
 
 __all__ = ["DEFAULT_STUDY", "SingleTrial", "arm_name", "single_trial"]
 
@@ -41,6 +46,8 @@ class SingleTrial:
     study: str
     arm: PlannedArm
     trial: PlannedTrial
+    without_effect: dict[str, str] = field(default_factory=dict)
+    """Overrides that all trials of the multirun have, and this one never reads; and why."""
 
 
 def single_trial(
@@ -62,11 +69,17 @@ def single_trial(
         ConfigError: naming the field.
     """
     for override in () if of_sweep else overrides:
-        if override.partition("=")[0].lstrip("+~").split(".")[0] == "sweep":
+        key = _key(override)
+        if key.split(".")[0] == "sweep":
             value = override.partition("=")[2]
             remedy = "Use `ablate plan` and `ablate launch` with a sweep"
-            raise ConfigError("sweep", value, "a single trial has no sweep", remedy)
-    config = resolve(Composer(cwd).compose(list(overrides)))
+            raise ConfigError(key, value, "a single trial has no sweep", remedy)
+    composer = Composer(cwd)
+    if not of_sweep:
+        refuse_repeated_groups(overrides, composer)
+    config = resolve(composer.compose(list(overrides)))
+    inert = {} if of_sweep else without_effect(config, overrides, composer)
+    refuse_without_effect({line: why for line, why in inert.items() if line not in common})
     study = config["study"] or DEFAULT_STUDY
     config["study"] = study
     name = arm_name(overrides, common=common)
@@ -87,7 +100,7 @@ def single_trial(
     )
     refuse_too_large([arm])
     trial = trial_of(name, config, lr, varied=given)
-    return SingleTrial(study=study, arm=arm, trial=trial)
+    return SingleTrial(study=study, arm=arm, trial=trial, without_effect=inert)
 
 
 def arm_name(overrides: Sequence[str], *, common: Collection[str] = ()) -> str:

@@ -92,7 +92,7 @@ def _of_study(study: StudyDir) -> list[Speed]:
         rates = []
         for id in by_arm.get(arm["name"], [])[:TRIALS_READ]:
             summary = study.trial(id).summary() or {}
-            if summary.get("tokens_per_second"):
+            if summary.get("tokens_per_second") and "stacked" not in summary:
                 rates.append(float(summary["tokens_per_second"]))
         if rates:
             found.append(

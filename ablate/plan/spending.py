@@ -144,7 +144,7 @@ def _check(looks: Sequence[int], rule: str) -> None:
     field = "sweep.decide.spending"
     if rule not in RULES:
         known = "must be one of " + ", ".join(RULES)
-        raise ConfigError(f"{field}.rule", rule, known, closest(rule, RULES))
+        raise ConfigError(f"{field}.rule", rule, known, closest(rule, RULES, listed=True))
     rising = all(a < b for a, b in itertools.pairwise(looks))
     if not looks or looks[0] < 2 or not rising:
         raise ConfigError(

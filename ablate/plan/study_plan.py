@@ -12,6 +12,7 @@ from ablate.plan.budget import tokens_per_step
 from ablate.plan.memory import Memory, memory_of
 from ablate.plan.power import Noise
 from ablate.plan.speed import speed_key
+from ablate.plan.stacking import Stacking, stacking_of
 
 if TYPE_CHECKING:
     from ablate.plan.learning import Cost, Learning
@@ -53,6 +54,13 @@ class PlannedArm:
         from ablate.plan.roads import attention
 
         return attention(self.config)
+
+    @functools.cached_property
+    def compiled(self) -> dict[str, dict[str, Any]]:
+        """Kind of device to whether steps are compiled there, and why."""
+        from ablate.plan.roads import compiled
+
+        return compiled(self.config)
 
     @property
     def fingerprint(self) -> str:
@@ -134,6 +142,20 @@ class Plan:
         return [t for t in self.trials if t.arm == self.baseline and t.seed in pilot]
 
     @property
+    def stacking(self) -> Stacking | None:
+        """Which trials are trained as one batch of models; None where that is not asked for."""
+        size = self.trials[0].config["cluster"].get("stack", 1)
+        if size == 1:
+            return None
+        pilot = {trial.id for trial in self.pilot_trials}
+        phases = [
+            stacking_of([(t.id, t.config) for t in self.trials if (t.id in pilot) is first], size)
+            for first in (True, False)
+        ]
+        alone = {id: why for phase in phases for id, why in phase.alone.items()}
+        return Stacking(stacks=[s for phase in phases for s in phase.stacks], alone=alone)
+
+    @property
     def smallest_detectable_effect(self) -> float | None:
         """True difference called better or worse with probability 0.8, in the metric's units."""
         return self.learning.detectable
@@ -177,6 +199,7 @@ class Plan:
                 "replaces": arm.replaces,
                 "memory_per_gpu": arm.memory.to_json(),
                 "attention": arm.attention,
+                "compiled": arm.compiled,
                 "trials": sum(trial.arm == arm.name for trial in self.trials),
             }
             for arm in self.arms
@@ -211,4 +234,5 @@ class Plan:
             "pilot": [trial.id for trial in self.pilot_trials],
             "cost": self.cost.to_json(),
             "notes": self.notes,
+            **({} if self.stacking is None else {"stacking": asdict(self.stacking)}),
         }

@@ -47,7 +47,13 @@ class DecideConfig:
         check_types(self, "sweep.decide")
         known = self.metric in METRICS or self.metric.startswith("model/")
         reason = "must be one of " + ", ".join(METRICS) + ", or a measurement model/..."
-        require(known, "sweep.decide.metric", self.metric, reason, closest(self.metric, METRICS))
+        require(
+            known,
+            "sweep.decide.metric",
+            self.metric,
+            reason,
+            closest(self.metric, METRICS, listed=True),
+        )
         effect = self.smallest_effect
         ok = effect > 0 and math.isfinite(effect)
         remedy = "Equivalence means an interval inside plus or minus this"

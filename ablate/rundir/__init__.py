@@ -2,6 +2,7 @@
 
     runs/<study>/
       manifest.json                       frozen question, arms and trials; changes are revisions
+      data.json                           fingerprints of the texts it was launched with
       trials/<id>/
         config.yaml                       the resolved configuration
         state.json                        where the trial stands, written atomically
@@ -25,10 +26,18 @@ nor pandas.
 from ablate.rundir import incidents, names
 from ablate.rundir.attempt import Attempt
 from ablate.rundir.files import append_line, read_json, read_jsonl, write_atomic, write_json
+from ablate.rundir.frozen_data import (
+    check_frozen_data,
+    data_key,
+    frozen_data,
+    keep_data,
+    refuse_other_text,
+)
 from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
 from ablate.rundir.state import ENDED, OUTCOMES, STATUSES, State
 from ablate.rundir.study import StudyDir, find_study, list_studies
 from ablate.rundir.submission import Submission
+from ablate.rundir.summary import summary_damage, write_summary
 from ablate.rundir.trial import TrialDir
 
 __all__ = [
@@ -43,12 +52,19 @@ __all__ = [
     "Submission",
     "TrialDir",
     "append_line",
+    "check_frozen_data",
+    "data_key",
     "find_study",
+    "frozen_data",
     "incidents",
+    "keep_data",
     "list_studies",
     "names",
     "read_json",
     "read_jsonl",
+    "refuse_other_text",
+    "summary_damage",
     "write_atomic",
     "write_json",
+    "write_summary",
 ]

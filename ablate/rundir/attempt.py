@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.files import append_line, fsync_dir, read_json, write_json
-from ablate.rundir.state import State
+from ablate.rundir.state import State, read_state
 
 if TYPE_CHECKING:
     from ablate.rundir.trial import TrialDir
@@ -91,9 +92,16 @@ class Attempt:
         return max(numbers, default=0) == self.number
 
     def own_state(self) -> State | None:
-        """How this attempt ended; None while it runs, or where it was killed."""
+        """How this attempt ended; None while it runs, or where it was killed. One whose file is
+        damaged has ended too, and counts as failed.
+        """
         path = self.path / names.STATE
-        return State.from_dict(read_json(path)) if path.exists() else None
+        try:
+            return read_state(path) if path.exists() else None
+        except StudyError as error:
+            said = str(error)
+            end = State(status="failed", outcome="code", reason=said, damage=said)
+            return end.replace(attempt=self.number)
 
     def is_alive(self, now: float | None = None) -> bool:
         """Whether it has not ended and its process lives.
@@ -106,7 +114,10 @@ class Attempt:
         """
         if self.own_state() is not None:
             return False
-        record = self.record()
+        try:
+            record = self.record()
+        except StudyError:  # then the lease alone tells
+            record = {}
         same = record.get("host") == socket.gethostname() and record.get("machine") == _machine()
         if same and record.get("pid"):
             started = process_started(record["pid"])

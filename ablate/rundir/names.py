@@ -10,6 +10,7 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 TRIALS = "trials"
 REPORT = "report"
+DATA = "data.json"
 CONFIG = "config.yaml"
 STATE = "state.json"
 SUMMARY = "summary.json"

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-__all__ = ["ENDED", "OUTCOMES", "STATUSES", "State"]
+from ablate.errors import StudyError
+from ablate.rundir.files import read_json
+
+__all__ = ["ENDED", "OUTCOMES", "STATUSES", "State", "read_state"]
 
 STATUSES = ("pending", "running", "preempted", "done", "diverged", "failed", "cancelled")
 ENDED = ("done", "diverged", "failed", "cancelled")
@@ -44,14 +48,25 @@ class State:
     """Seconds since the epoch."""
     started: float | None = None
     ended: float | None = None
+    damage: str | None = None
+    """What is wrong with the file, where it could not be read; it is not written."""
 
     def replace(self, **changes: Any) -> State:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {k: v for k, v in dataclasses.asdict(self).items() if k != "damage"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> State:
-        known = {f.name for f in dataclasses.fields(cls)}
+        known = {f.name for f in dataclasses.fields(cls)} - {"damage"}
         return cls(**{k: v for k, v in values.items() if k in known})
+
+
+def read_state(path: Path) -> State:
+    """Raises StudyError where the file holds no state."""
+    values = read_json(path)
+    whole = all(isinstance(values.get(k, 0), int) for k in ("step", "steps", "attempt"))
+    if values.get("status", "pending") not in STATUSES or not whole:
+        raise StudyError(f"{path} is damaged (it says {str(values)[:60]!r}).")
+    return State.from_dict(values)

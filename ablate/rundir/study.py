@@ -53,9 +53,9 @@ class StudyDir:
                 f"{self.manifest_path} has schema version {manifest['schema']}; this ablate "
                 f"reads up to {names.SCHEMA_VERSION}. Upgrade ablate."
             )
-        for key, needed in (("arms", "name"), ("trials", "id")):
+        for key, needed in (("arms", {"name"}), ("trials", {"id", "arm"})):
             for entry in manifest.get(key) or []:
-                if not isinstance(entry, dict) or needed not in entry:
+                if not isinstance(entry, dict) or not needed <= entry.keys():
                     raise StudyError(
                         f"{self.manifest_path} is damaged: {str(entry)[:60]!r} is none of its "
                         f"{key}. Restore it or delete the folder."

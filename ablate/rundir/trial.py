@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -15,7 +16,7 @@ from ablate.rundir import names
 from ablate.rundir.attempt import Attempt
 from ablate.rundir.configuration import read_config, write_config
 from ablate.rundir.files import last_row, read_json, read_jsonl, time_of, write_json
-from ablate.rundir.state import ENDED, State
+from ablate.rundir.state import ENDED, State, read_state
 
 __all__ = ["TrialDir"]
 
@@ -79,8 +80,24 @@ class TrialDir:
     # ---- state
 
     def state(self) -> State:
+        """Where state.json is damaged: what the newest attempt left, which says the same (see
+        `State.damage`).
+        """
         path = self.path / names.STATE
-        return State.from_dict(read_json(path)) if path.exists() else State()
+        try:
+            return read_state(path) if path.exists() else State()
+        except StudyError as error:
+            return self._state_of_attempts(str(error))
+
+    def _state_of_attempts(self, damage: str) -> State:
+        newest, steps = self.newest_attempt(), 0
+        with contextlib.suppress(StudyError, KeyError, TypeError):
+            steps = int(self.config()["train"]["steps"])
+        if newest is None:
+            return State(steps=steps, damage=damage)
+        own = newest.own_state()
+        state = own or State(status="running", attempt=newest.number)
+        return state.replace(steps=steps or state.steps, damage=damage)
 
     def write_state(self, state: State) -> None:
         write_json(self.path / names.STATE, state.to_dict())
@@ -103,8 +120,8 @@ class TrialDir:
         state = self.state()
         if newest is None or (newest.number == state.attempt and state.status != "running"):
             return state
-        running = state.replace(status="running", attempt=newest.number)
-        return newest.own_state() or running
+        own = newest.own_state() or state.replace(status="running", attempt=newest.number)
+        return own.replace(damage=own.damage or state.damage)
 
     def latest_row(self) -> dict[str, Any] | None:
         """The newest row of metrics.jsonl, read from the file's end."""

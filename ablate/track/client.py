@@ -28,6 +28,7 @@ __all__ = [
     "require_key",
     "start_run",
     "told",
+    "why_offline",
 ]
 
 INIT_SECONDS, FINISH_SECONDS = 20.0, 30.0
@@ -48,6 +49,21 @@ def choose_mode(wanted: str, environment: Mapping[str, str]) -> str:
     if environment.get("WANDB_MODE") in ("online", "offline", "disabled"):
         return environment["WANDB_MODE"]
     return "online" if has_key(environment) else "offline"
+
+
+def why_offline(
+    track: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """What a user should know who asked for wandb and gets offline runs, for want of a key."""
+    if track.get("name") != "wandb" or track.get("mode", "auto") != "auto":
+        return None
+    if environment.get("WANDB_MODE") or has_key(environment):
+        return None
+    return (
+        "wandb has no API key here, so its runs are written offline. `wandb login`, or "
+        "WANDB_API_KEY, sends them as they go; `ablate sync STUDY` later. (track.mode=offline "
+        "says that it is meant.)"
+    )
 
 
 def has_key(environment: Mapping[str, str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ablate.data import IGNORED, Batch
 
-__all__ = ["TensorBatch", "to_tensors"]
+__all__ = ["TensorBatch", "stage", "to_tensors"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,21 @@ class TensorBatch:
             "max_doc_lens": self.max_doc_lens,
         }
 
+    def to(self, device: torch.device) -> TensorBatch:
+        """Copied to `device` without waiting, where this lies in pinned memory."""
+        if device.type == "cpu":
+            return self
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device, non_blocking=True),
+            labels=self.labels.to(device, non_blocking=True),
+            doc_lens=None if self.doc_lens is None else self.doc_lens.to(device, non_blocking=True),
+        )
+
+    def counted(self, whole: Callable[[int], int]) -> TensorBatch:
+        """With the real labels of all processes, which `whole` makes of those of this one."""
+        return self if whole is int else replace(self, count=whole(self.count))
+
     def split(self, size: int | None) -> Iterator[TensorBatch]:
         """Micro-batches of `size` rows, None being all; `count` stays that of the whole batch."""
         rows = self.input_ids.shape[0]
@@ -61,33 +76,37 @@ class TensorBatch:
             )
 
 
+def stage(batch: Batch, pinned: bool = False) -> TensorBatch:
+    """Tensors in the host's memory, from which a GPU can fetch them by itself where it is `pinned`.
+
+    Labels get an ignored last column, so that the logits need not be cut (which copies them).
+    """
+    rows, length = batch.input_ids.shape
+    labels = np.full((rows, length), IGNORED, dtype=np.int64)
+    labels[:, :-1] = batch.labels
+
+    def tensor(array: np.ndarray) -> Tensor:
+        made = torch.from_numpy(array)
+        return made.pin_memory() if pinned else made
+
+    return TensorBatch(
+        input_ids=tensor(batch.input_ids),
+        labels=tensor(labels),
+        count=int(np.count_nonzero(batch.labels != IGNORED)),
+        doc_lens=None if batch.doc_lens is None else tensor(batch.doc_lens),
+        max_doc_lens=batch.max_doc_lens,
+        padding=batch.padding,
+    )
+
+
 def to_tensors(
     batch: Batch, device: torch.device, whole: Callable[[int], int] = int
 ) -> TensorBatch:
-    """Labels get an ignored last column, so that the logits need not be cut (which copies them).
+    """On the device.
 
     Args:
         batch: all rows, or those of one process of several.
         device: where to.
         whole: real labels of all processes, from those of this one.
     """
-    rows, length = batch.input_ids.shape
-    labels = np.full((rows, length), IGNORED, dtype=np.int64)
-    labels[:, :-1] = batch.labels
-
-    def send(array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(array)
-        if device.type == "cpu":
-            return tensor
-        return (tensor.pin_memory() if device.type == "cuda" else tensor).to(
-            device, non_blocking=True
-        )
-
-    return TensorBatch(
-        input_ids=send(batch.input_ids),
-        labels=send(labels),
-        count=whole(int(np.count_nonzero(batch.labels != IGNORED))),
-        doc_lens=None if batch.doc_lens is None else send(batch.doc_lens),
-        max_doc_lens=batch.max_doc_lens,
-        padding=batch.padding,
-    )
+    return stage(batch, device.type == "cuda").to(device).counted(whole)

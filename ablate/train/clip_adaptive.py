@@ -49,7 +49,7 @@ class PercentileHistoryClip(NoClip):
     def __call__(self, step: int, gradients: list[Tensor], norms: Float[Tensor, " n"]) -> None:
         total, size = torch.linalg.vector_norm(norms), self.config.history
         past = total.new_zeros(size) if self.norms is None else self.norms.to(total.device)
-        limit = total.new_tensor(self.config.max_norm)
+        limit = torch.full_like(total, self.config.max_norm)
         if self.seen >= min(FIRST, size):
             limit = torch.quantile(past[: min(self.seen, size)], self.config.percentile / 100)
         scale_down(gradients, self.limit(step, 1.0) * limit / (total + EPSILON))

@@ -61,5 +61,10 @@ class NoClip:
 def scale_down(gradients: list[Tensor], coefficient: Float[Tensor, ""]) -> None:
     """All gradients times min(1, `coefficient`)."""
     coefficient = coefficient.clamp(max=1.0)
-    if coefficient.device.type != "cpu" or coefficient < 1:  # asking a GPU would wait for it
+    if asking_waits(coefficient) or coefficient < 1:
         torch._foreach_mul_(gradients, coefficient)
+
+
+def asking_waits(value: Tensor) -> bool:
+    """Whether the host would have to wait for this value: of a GPU, which works behind it."""
+    return value.device.type != "cpu"

@@ -1,8 +1,9 @@
 """The training loop. Everything that a step does is on this screen, in order.
 
-The device is waited for twice a step: for the loss and the gradient norm, which decide whether the
-update may be applied at all, and for the size of the update. The host knows all else by itself,
-and the spike detector looks at nothing but what is written down.
+The device is waited for once a step: for the loss and the gradient norm, which decide whether the
+update may be applied at all. The size of the update is asked for where a response limits it, and
+else when the row is written, up to 16 rows at once. The host knows all else by itself, and the
+spike detector looks at nothing but what is written down.
 """
 
 from __future__ import annotations
@@ -17,25 +18,39 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ablate.errors import DivergedError
-from ablate.train.batch import TensorBatch, to_tensors
+from ablate.train.batch import TensorBatch
 from ablate.train.clip import gradient_norms
+from ablate.train.loader import Loader
 from ablate.train.measure import UpdateNorm, measure
 from ablate.train.robustness import robustness
 from ablate.train.run import Run, seed_step
 from ablate.train.validation import validate
 from ablate.train.watch import Watch
 
-__all__ = ["train"]
+__all__ = ["Gradients", "train"]
+
+Gradients = Callable[[Run, TensorBatch], Float[Tensor, " 2"]]
 
 
 def train(
     run: Run,
     start: int,
     watch: Watch,
+    loader: Loader,
     save: Callable[[int], None],
     should_stop: Callable[[], str | None],
+    compute: Gradients | None = None,
 ) -> tuple[int, str | None]:
     """Trains steps `start` + 1 to train.steps.
+
+    Args:
+        run: all that a trial is made of.
+        start: steps that are done.
+        watch: takes in what each step came to.
+        loader: hands out the batches.
+        save: writes a checkpoint of a step.
+        should_stop: asked after each step; a string means save and return.
+        compute: what computes the gradients; None: `accumulate_gradients`.
 
     Returns:
         The last step that was done, and why it was stopped there (None: it was the last of all).
@@ -45,18 +60,20 @@ def train(
             the response to spikes goes on from there, or where that response ends the trial.
     """
     c, precision, response = run.config.train, run.precision, run.response
-    parallel = run.parallel
+    parallel, phases = run.parallel, run.phases
     update_norm = UpdateNorm(parallel.local(run.parameters), parallel.norms)
     run.model.train()
     for step in range(start + 1, c.steps + 1):
         began = time.perf_counter()
+        phases.begin()
         seed_step(run.config.seed, step, run.device, parallel.rank)
         rate = run.set_rate(step)
         run.begin_step(step)
 
         while True:
-            batch = to_tensors(run.next_batch(step), run.device, parallel.count)
-            losses = accumulate_gradients(run, batch)
+            batch = loader.take(step)
+            phases.end("data")
+            losses = (compute or accumulate_gradients)(run, batch)
             precision.unscale(run.optimiser)
             gradients = run.gradients()
             norms = parallel.norms(gradient_norms(gradients))
@@ -73,15 +90,20 @@ def train(
             run.clip(step, gradients, norms)
             update_norm.before()
             run.optimiser.step()
-            size = parallel.same(update_norm.after()).item()
-            row["train/update_norm"] = size * update_norm.keep(response.limit(step, size))
+            size: Any = parallel.same(update_norm.after())
+            if response.limits:
+                size = size.item()
+                size *= update_norm.keep(response.limit(step, size))
+            row["train/update_norm"] = size
         elif verdict == "diverge":
             diverge(watch, row, f"loss {loss}, gradient norm {norm}")
         elif overflow:
             watch.event(step, "overflow", scale=precision.scale)
         run.discard_gradients()
+        phases.end("optimiser")
         seconds = time.perf_counter() - began
         row["tokens_per_second"] = run.tokens_per_step / seconds
+        row |= phases.columns()
         if run.config.batching.name != "concat":
             row["batching/padding"] = batch.padding / batch.input_ids.numel()
             row["batching/real_tokens_per_second"] = batch.tokens / seconds
@@ -137,6 +159,8 @@ def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
         run.begin_part(i, batch.count)
         with run.parallel.synchronised(last=i == len(parts) - 1):
             losses = run.losses(run.forward, part) / max(batch.count, 1)
+            run.phases.end("forward")
             run.precision.backward(losses.sum())
+        run.phases.end("backward")
         total = total + losses.detach()
     return run.parallel.sum(total)

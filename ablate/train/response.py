@@ -68,6 +68,11 @@ class Observe:
     def judge(self, step: int, loss: float, norm: float) -> Verdict:
         return "update" if math.isfinite(loss) and math.isfinite(norm) else "diverge"
 
+    @property
+    def limits(self) -> bool:
+        """Whether `limit` is of this class's own, and so has to be asked at every update."""
+        return type(self).limit is not Observe.limit
+
     def limit(self, step: int, norm: float) -> float:
         return 1.0
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import logging
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,22 +24,24 @@ from ablate.data import (
 )
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
+from ablate.model.compile_rule import Decision, decide
 from ablate.spikes import Detector
 from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
+from ablate.train.compiling import Compiled, compile_model
+from ablate.train.device import choose_device, seed_step
 from ablate.train.kernel import attention_of
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel import Alone
+from ablate.train.phases import Phases
 from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
 from ablate.train.schedule import Rate, build_schedule, warmup_steps
 
 __all__ = ["Run", "assemble", "choose_device", "seed_step"]
-
-log = logging.getLogger(__name__)
 
 UPDATED = ("optimiser", "clip", "precision")
 """The parts of a run, besides the model, that an update changes: what a rewind puts back."""
@@ -58,7 +56,10 @@ class Run:
     data: Data
     model: nn.Module
     forward: Callable[..., Any]
-    """The model, or its compiled form."""
+    """The model, or what synchronises it."""
+    compiled: Compiled | None
+    """None: nothing is."""
+    compiling: Decision
     names: list[str]
     parameters: list[nn.Parameter]
     optimiser: Any
@@ -72,8 +73,11 @@ class Run:
     detector: Detector
     response: Observe
     parallel: Alone
+    phases: Phases
     attention: dict[str, str]
     """The kernels that compute it in a step, each with the reason."""
+    ahead: int | None = None
+    """Batches that are made before they are asked for; None: as suits the device."""
     shifted: Data | None = None
     """Text of another domain, where it is to be validated too."""
 
@@ -82,10 +86,14 @@ class Run:
         return self.config.train.batch_size * self.sequence_length
 
     def next_batch(self, step: int) -> Batch:
-        """What `step` trains on; with filter_repetitions, repetitive rows have no labels."""
+        """What `step` trains on."""
+        return self.make_batch(self.response.batch(step))
+
+    def make_batch(self, number: int) -> Batch:
+        """Of the trial's order; with filter_repetitions, repetitive rows have no labels."""
         c = self.config.train
         batch = self.data.batch(
-            self.response.batch(step),
+            number,
             seed=self.config.seed,
             batch_size=c.batch_size,
             sequence_length=self.sequence_length,
@@ -111,6 +119,8 @@ class Run:
                     loss.chunk,
                     self.precision.protects_loss,
                 )
+        if self.compiled is not None and model is self.forward and torch.is_grad_enabled():
+            return self.compiled.losses(self, model, part)
         with self.precision.autocast():
             logits = model(**part.model_inputs).logits
         return language_loss(logits, part.labels, loss.z_loss, self.precision.protects_loss)
@@ -225,6 +235,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     ranks = 1 if parallel is None else parallel.world_size
     check_memory(config, sequence_length=length, device=device, ranks=ranks)
     attention = attention_of(config, model_config, device)
+    compiling = decide(config, model_config, device.type)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)
     data.check(model_config.vocab_size, length)
@@ -244,7 +255,9 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         model_config=model_config,
         data=data,
         model=model,
-        forward=parallel.forward(model, lambda m: compiled(m, device) if c.compile else m),
+        forward=parallel.forward(model),
+        compiled=compile_model(model, config, device) if compiling.compiled else None,
+        compiling=compiling,
         names=list(named),
         parameters=list(named.values()),
         optimiser=build_optimiser(model, config.optim, config.schedule.foundation_layers),
@@ -259,43 +272,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         detector=Detector(),
         response=build_response(config.spikes, c.steps),
         parallel=parallel,
+        phases=Phases(device),
         attention=attention,
         shifted=shifted,
     )
-
-
-def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
-    """torch.compile; where a CPU has no C++ compiler, the model as it is, with a warning."""
-    compilers = [os.environ.get("CXX", "g++"), "g++", "clang++"]
-    if device.type == "cpu" and not any(shutil.which(name) for name in compilers):
-        log.warning("train.compile=true is ignored: there is no C++ compiler (install g++).")
-        return model
-    return torch.compile(model)
-
-
-def choose_device(name: str) -> torch.device:
-    """Raises ConfigError for a GPU that is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        reason = f"this machine has {torch.cuda.device_count()} CUDA devices"
-        raise ConfigError("train.device", name, reason, "Use train.device=auto or cpu")
-    return device
-
-
-def seed_step(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
-    """Seeds dropout from (seed, step), so that a resumed trial draws what it would have drawn.
-
-    Every process of a trial draws its own.
-
-    torch.manual_seed does it for every kind of device that there is, in 400 us instead of 5.
-    """
-    place = f"{seed}/{step}/{rank}" if rank else f"{seed}/{step}"
-    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
-    value = int.from_bytes(digest, "big") >> 1
-    torch.default_generator.manual_seed(value)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(value)
-    elif device.type == "mps":
-        torch.mps.manual_seed(value)

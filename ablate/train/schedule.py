@@ -80,7 +80,8 @@ def build_schedule(
         shape = SCHEDULES[config.name]
     else:
         reason = "must be one of " + ", ".join(SCHEDULES)
-        raise ConfigError("schedule.name", config.name, reason, closest(config.name, SCHEDULES))
+        remedy = closest(config.name, SCHEDULES, listed=True)
+        raise ConfigError("schedule.name", config.name, reason, remedy)
     budget = {"peak": peak, "steps": steps, "tokens_per_step": tokens_per_step}
     with users_own("schedule.name", config.name):
         return overridden(shape(config, horizon), config.override_decay, **budget)

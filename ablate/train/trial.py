@@ -14,15 +14,20 @@ import torch
 
 from ablate.config.schema import TrialConfig
 from ablate.model.count import flops_per_token
-from ablate.rundir import Attempt
+from ablate.rundir import Attempt, check_frozen_data
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
+from ablate.train.compiling import warm_up
 from ablate.train.inference import measure_inference
+from ablate.train.loader import Loader
 from ablate.train.loop import train
 from ablate.train.parallel import build_parallel
+from ablate.train.peak_flops import peak_flops
+from ablate.train.phases import PHASES
 from ablate.train.record import Record, Silence
 from ablate.train.run import Run, assemble, choose_device
+from ablate.train.stacked import Seat
 from ablate.train.watch import Watch
 
 __all__ = ["Result", "run_trial"]
@@ -46,6 +51,7 @@ def run_trial(
     *,
     should_stop: Callable[[], str | None] = lambda: None,
     on_row: Callable[[dict[str, Any]], None] | None = None,
+    seat: Seat | None = None,
 ) -> Result:
     """Runs a trial from its newest readable checkpoint, or from the start, to its last step.
 
@@ -58,6 +64,7 @@ def run_trial(
         config: the resolved configuration.
         should_stop: asked after each step; a string means save and return, preempted for it.
         on_row: sees each row of metrics.jsonl after it was written.
+        seat: among trials that are trained as one batch, each in a thread of its own.
 
     Raises:
         ConfigError, DataError: before the first step.
@@ -67,18 +74,26 @@ def run_trial(
     parallel = build_parallel(typed)
     device = parallel.device(typed.train.device) or choose_device(typed.train.device)
     writer = Record(attempt, on_row) if parallel.leads else Silence()
-    with deterministic(typed.train.threads), contextlib.closing(writer) as record:
+    turn = contextlib.nullcontext() if seat is None else seat
+    with turn, deterministic(typed.train.threads), contextlib.closing(writer) as record:
         peak_memory.begin(device)
         run = assemble(typed, device, parallel)
-        start = resume(run, attempt, record)
+        check_frozen_data(attempt.trial.study_path, config, run.data.fingerprint)
+        if seat is not None:
+            seat.take(run)
+            attempt.note(**seat.facts, seats=list(seat.stack.trials))
+        start = resume(run, attempt, record, {} if seat is None else seat.facts)
+        if (made := warm_up(run)) is not None:
+            record.event(start + 1 if start else 0, "compiled", **made)
 
-        with Watch(run, record) as watch:
+        with Watch(run, record) as watch, Loader(run) as loader:
 
             def save(step: int) -> None:
                 watch.flush()  # the detector's state is of this step
                 write_checkpoint(run, attempt, record, step)
 
-            step, reason = train(run, start, watch, save, should_stop)
+            compute = None if seat is None else seat.gradients
+            step, reason = train(run, start, watch, loader, save, should_stop, compute)
         held = peak_memory.peak(device)
         if parallel.leads and step > start and held is not None:
             attempt.note(peak_memory=held)
@@ -91,8 +106,11 @@ def run_trial(
         return Result(status="done", step=step, summary=summary)
 
 
-def resume(run: Run, attempt: Attempt, record: Record) -> int:
-    """Restores the newest readable checkpoint of any earlier attempt; returns its step, or 0."""
+def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) -> int:
+    """Restores the newest readable checkpoint of any earlier attempt; returns its step, or 0.
+
+    `known` is told with the start.
+    """
     unreadable: list[dict[str, Any]] = []
 
     def skip(number: int, step: int, reason: str) -> None:
@@ -107,7 +125,9 @@ def resume(run: Run, attempt: Attempt, record: Record) -> int:
         "attempt": attempt.number,
         "device": device_name(run.device),
         "attention": run.attention,
-        "compiled": run.config.train.compile and run.forward is not run.model,
+        "compiled": run.compiled is not None,
+        "compile_reason": run.compiling.reason,
+        **known,
     }
     if run.parallel.world_size > 1:
         facts["processes"] = run.parallel.world_size
@@ -155,6 +175,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     seconds = sum(run.tokens_per_step / r["tokens_per_second"] for r in rows)
     peaks = [v for r in rows for k, v in r.items() if k.startswith("model/attention_logit_max/")]
     flops = flops_per_token(run.model_config, run.sequence_length)
+    peak = peak_flops(run.device, run.config.precision.name)
     summary = {
         **{k: v for k, v in rows[-1].items() if k.startswith(("val/", "robust/"))},
         "train/loss": sum(recent) / len(recent),
@@ -164,12 +185,18 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "tokens_per_second": tokens / seconds,
         "parameters": sum(p.numel() for p in run.parameters),
         "flops": flops * tokens,
+        "flops_per_token": flops,
+        "mfu": None if peak is None else flops * tokens / seconds / peak / run.parallel.world_size,
         "data_fingerprint": run.data.fingerprint,
         "device": device_name(run.device),
         "attention": "+".join(run.attention),
+        "compiled": run.compiled is not None,
         "torch": torch.__version__,
     }
-    summary |= filling(rows, run, seconds) | damage(rows, attempt)
+    summary |= phases_of(rows, seconds) | filling(rows, run, seconds) | damage(rows, attempt)
+    records = [a.record() for a in attempt.trial.attempts() if a.has_begun()]
+    if len(widths := {int(r.get("stacked", 1)) for r in records} | {1}) > 1:
+        summary["stacked"] = max(widths)  # models in one batch, which rounds otherwise
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
@@ -180,6 +207,14 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     if peaks:
         summary["model/attention_logit_max"] = max(peaks)
     return summary
+
+
+def phases_of(rows: list[dict[str, Any]], seconds: float) -> dict[str, float]:
+    """Seconds of the whole trial by phase, and the share of the steps that waited for data."""
+    known = [*PHASES, *(["wait"] if any("time/wait" in r for r in rows) else [])]
+    totals = {k: sum(r.get(f"time/{k}", 0.0) for r in rows) for k in known}
+    shown = {f"time/{k}": round(v, 6) for k, v in totals.items()}
+    return {**shown, "data_share": totals["data"] / seconds}
 
 
 def filling(rows: list[dict[str, Any]], run: Run, seconds: float) -> dict[str, Any]:

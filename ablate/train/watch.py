@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from ablate.spikes.signals import of_row
+from ablate.train.later import settle
 from ablate.train.record import Record
 from ablate.train.respond import Seen
 from ablate.train.run import Run
@@ -64,6 +65,7 @@ class Watch:
         """What is held back is watched and written; returns as `see` does."""
         rows, self._rows = self._rows, []
         self._since = time.monotonic()
+        settle(rows)
         why = None
         for row in rows:
             why = self._take(row) or why

@@ -10,6 +10,7 @@ import pandas as pd
 from ablate.analysis.material import Material
 from ablate.analysis.palette import LEGEND, arm_colours
 from ablate.analysis.parts import sized
+from ablate.analysis.plots.labels import place_labels
 from ablate.analysis.tables.costs import COSTS
 
 __all__ = ["pareto", "scaling", "u_curve"]
@@ -64,16 +65,19 @@ def pareto(table: pd.DataFrame, m: Material) -> dict[str, Any]:
     for i, kind in enumerate(kinds):
         own = table[table["cost"] == kind]
         front = own[own["front"]].sort_values("amount")
+        names, sides = place_labels(own["amount"].tolist(), own["mean"].tolist(), own["arm"])
         data += [
             {"type": "scatter", "mode": "lines", "x": front["amount"].tolist(),
              "y": front["mean"].tolist(), "line": {"dash": "dot", "color": "#8a8f98", "width": 1},
              "hoverinfo": "skip", "showlegend": False, "visible": i == 0},
             {"type": "scatter", "mode": "markers+text" if len(own) <= _MOST else "markers",
-             "x": own["amount"].tolist(), "y": own["mean"].tolist(), "text": own["arm"].tolist(),
-             "textposition": "top center", "cliponaxis": False, "showlegend": False,
+             "x": own["amount"].tolist(), "y": own["mean"].tolist(), "text": names,
+             "textposition": sides, "customdata": own["arm"].tolist(), "cliponaxis": False,
+             "showlegend": False,
              "marker": {"size": 11, "color": [colours[a] for a in own["arm"]],
                         "symbol": ["circle" if f else "circle-open" for f in own["front"]]},
-             "hovertemplate": "%{text}: %{y:.4f} at %{x:.4s}<extra></extra>", "visible": i == 0},
+             "hovertemplate": "%{customdata}: %{y:.4f} at %{x:.4s}<extra></extra>",
+             "visible": i == 0},
         ]  # fmt: skip
     menu = [
         {"label": f"over {COSTS[kind]}", "method": "update",

@@ -16,7 +16,7 @@ __all__ = ["COLUMNS", "curve_slices", "events_of", "stability"]
 
 COLUMNS = [
     "arm", "trials", "diverged", "rate", "rate_low", "rate_high", "spikes", "data", "own",
-    "spike_score", "grad_score", "damage", "attention_logit_max",
+    "skipped", "spike_score", "grad_score", "damage", "attention_logit_max",
 ]  # fmt: skip
 _FIELDS = [f.name for f in dataclasses.fields(Event)]
 _WHOLE = {f.name for f in dataclasses.fields(Event) if str(f.type).startswith("int")}
@@ -27,7 +27,10 @@ _SEARCH_UP_TO = 200_000
 
 
 def stability(
-    trials: pd.DataFrame, curves: pd.DataFrame, found: Mapping[str, list[Event]]
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    found: Mapping[str, list[Event]],
+    events: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row an arm.
 
@@ -35,12 +38,15 @@ def stability(
         trials: those that count, of `Frames`.
         curves: their curves, with train/loss.
         found: of `events_of`.
+        events: all that were recorded, of `Frames`.
 
     Returns:
         `rate` is the share of trials that diverged, with its exact 95 % interval; `spikes` alarms a
-        trial, of which `data` had a cause in the data and `own` in the arm; `spike_score` and
-        `grad_score` OLMo 2's scores (per cent; not a number under 1,000 steps); `damage` nats x
-        steps per 1,000 steps; `attention_logit_max` the largest of any trial.
+        trial, of which `data` had a cause in the data and `own` in the arm; `skipped` the steps of
+        a trial that updated nothing, because a gradient overflowed in float16 or a response to
+        spikes said so (not a number where no trial has any); `spike_score` and `grad_score` OLMo
+        2's scores (per cent; not a number under 1,000 steps); `damage` nats x steps per 1,000
+        steps; `attention_logit_max` the largest of any trial.
     """
     places = dict(curve_slices(curves))
     loss = spike_scores(curves, places, "train/loss")
@@ -50,7 +56,7 @@ def stability(
         if id in places:
             ends = curves["step"].to_numpy()[places[id]][[0, -1]]
             damage[id] = float(score(ends, [0.0, 0.0], events_)["damage"] or 0.0)
-    known = bool(found)
+    known, without_update = bool(found), skipped_steps(events)
     logit = _largest_logit(trials, curves)
     out = []
     for arm, group in trials.groupby("arm", sort=False):
@@ -70,6 +76,9 @@ def stability(
                 "spikes": len(own) / n if known else np.nan,
                 "data": causes.count("data") / n if known else np.nan,
                 "own": causes.count("arm") / n if known else np.nan,
+                "skipped": sum(without_update.get(i, 0) for i in group["id"]) / n
+                if without_update
+                else np.nan,
                 "spike_score": mean(loss),
                 "grad_score": mean(norm),
                 "damage": mean(damage) if known else np.nan,
@@ -77,6 +86,16 @@ def stability(
             }
         )
     return pd.DataFrame(out, columns=COLUMNS)
+
+
+def skipped_steps(events: pd.DataFrame | None) -> dict[str, int]:
+    """Of each trial that has any: steps whose update was not applied."""
+    if events is None or not len(events):
+        return {}
+    skipped = events["kind"] == "overflow"
+    if "what" in events:
+        skipped |= (events["kind"] == "response") & (events["what"] == "skip_step")
+    return events[skipped].groupby("id")["step"].nunique().to_dict()
 
 
 def spike_scores(
@@ -131,7 +150,10 @@ def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Even
     step, loss = curves["step"].to_numpy(), curves["train/loss"].to_numpy(dtype=float)
     seeds = curves["seed"].to_numpy() if "seed" in curves else np.zeros(len(curves), dtype=int)
     places = dict(curve_slices(curves))
-    known = found or {i: detect(step[rows], loss[rows]) for i, rows in places.items()}
+    seen = _watched(events)  # where the detector found nothing, there is nothing to search for
+    known = found or {
+        i: [] if i in seen else detect(step[rows], loss[rows]) for i, rows in places.items()
+    }
     known = {i: known.get(i, []) for i in places}
     groups: dict[int, dict[str, slice]] = {}
     for id, rows in places.items():
@@ -141,6 +163,13 @@ def events_of(curves: pd.DataFrame, events: pd.DataFrame) -> dict[str, list[Even
             runs = {i: (step[r], loss[r]) for i, r in group.items()}
             known |= compare(runs, {i: known[i] for i in group}).events
     return known
+
+
+def _watched(events: pd.DataFrame) -> set[str]:
+    """Trials of ours, which the detector looked at while they ran."""
+    if not len(events) or "kind" not in events:
+        return set()
+    return set(events.loc[events["kind"].isin(["start", "resume"]), "id"])
 
 
 def curve_slices(curves: pd.DataFrame, ids: Collection[str] | None = None) -> Iterator:

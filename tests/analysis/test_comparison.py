@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import studies
+from rich.console import Console
 
 from ablate.analysis import judge, load
-from ablate.analysis.comparison import Comparison, compare
+from ablate.analysis.comparison import Comparison, compare, show_comparison
 from ablate.analysis.comparison_page import comparison_page
 
 TRUTH = {"base": 0.0, "rope": -0.03}
@@ -105,3 +107,21 @@ def test_studies_without_a_change_in_common_say_so(tmp_path: Path) -> None:
     c = compared(tmp_path, studies.values({"base": 0.0, "bias": 0.01}, (3, 4, 5)))
     assert c.headline.startswith("No change was made by two")
     assert "Arms by study" in comparison_page(c)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_comparison_fits_the_terminal_with_whole_names(tmp_path: Path, width: int) -> None:
+    arm = "position-rope_500k+norm-rms"
+    made = [
+        studies.write_study(tmp_path / name, studies.values({"base": 0.0, arm: -0.03}, rng=i))
+        for i, name in enumerate(("first", "other"))
+    ]
+    stream = io.StringIO()
+    console = Console(width=width, file=stream, highlight=False)
+    show_comparison(compare([judge(load(s.path)) for s in made]), console)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum(arm in line for line in lines[:8]) == 2, "no name is folded"
+    titles = next(line for line in lines if "difference" in line)
+    assert "verdict" in titles
+    assert ("change" in titles) == (width == 200)

@@ -355,6 +355,18 @@ def test_spike_scores_of_all_trials_at_once_are_the_published_ones() -> None:
     assert made["d"] == pytest.approx(100 * 2 / 2902), "both, although one dwarfs all before it"
 
 
+def test_steps_without_an_update_are_counted_whatever_skipped_them() -> None:
+    curves, trials = trained(0.02, 0.02)
+    overflows = [{"id": "x-s0", "kind": "overflow", "step": s} for s in (3, 4, 9)]
+    response = {"id": "x-s1", "kind": "response", "what": "skip_step", "step": 7}
+    other = {"id": "base-s0", "kind": "response", "what": "lower_lr", "step": 7}
+    events = pd.DataFrame([*overflows, response, other])
+    table = stability(trials, curves, {}, events).set_index("arm")
+    assert table.loc["x", "skipped"] == 2  # of two trials
+    assert table.loc["base", "skipped"] == 0
+    assert stability(trials, curves, {}, pd.DataFrame([other]))["skipped"].isna().all()
+
+
 def test_recorded_events_count_as_they_were_recorded() -> None:
     curves, trials = trained(0.02, 0.02)
     event = {"id": "x-s0", "arm": "x", "seed": 0, "kind": "spike", "step": 900, "start": 900}

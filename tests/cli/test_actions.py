@@ -157,6 +157,31 @@ def test_retry_dry_run_says_what_would_be_run_again(call: Call, tmp_path: Path) 
     assert statuses(study) == ["failed", "pending"]
 
 
+def test_an_arm_is_named_for_all_its_trials(call: Call, tmp_path: Path) -> None:
+    """Of a retry those that failed or were cancelled, of a cancellation those that have not ended;
+    an arm whose name begins another's means itself.
+    """
+    study = make_study(tmp_path / "runs" / "mine", 12, 3)
+    of = {t["id"]: t["arm"] for t in study.manifest()["trials"]}
+    one = [t for t in study.trials() if of[t.id] == "arm1"]
+    end(one[0])
+    end(one[1], "failed", 5)
+    found = json.loads(call("retry", "mine", "arm1", "--dry-run", "--json")[1])
+    assert found["trials"] == [one[1].id]
+    code, out, _ = call("retry", "mine", "arm2", "--json")
+    assert code == 0
+    assert json.loads(out)["study"] == "mine", "as status has it: nothing was to be run again"
+    found = json.loads(call("cancel", "mine", "arm1", "--dry-run", "--json")[1])
+    assert found["trials"] == [one[2].id]
+    assert call("cancel", "mine", "arm1", "arm10-s0")[0] == 0
+    cancelled = {t.id for t in study.trials() if t.state().status == "cancelled"}
+    assert {of[id] for id in cancelled} == {"arm1", "arm10"}
+    assert len(cancelled) == 2
+    code, _, err = call("cancel", "mine", "arm")
+    assert code == 2
+    assert "fits 36 trials" in err
+
+
 def test_two_retries_at_once_open_a_trial_once(tmp_path: Path) -> None:
     study = make_study(tmp_path, 1, 1)
     end(study.trials()[0], "failed", 5)
@@ -243,7 +268,6 @@ def test_prune_leaves_alone_a_trial_that_runs_elsewhere(call: Call, tmp_path: Pa
         ["cancel", "nothing"],
         ["retry"],
         ["retry", "nothing"],
-        ["retry", "mine", "--json"],
         ["watch"],
         ["watch", "nothing"],
         ["watch", "mine", "--interval", "0"],

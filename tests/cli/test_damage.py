@@ -1,7 +1,11 @@
-"""Damaged files and odd terminals: one paragraph, exit code 2, never "this should not happen"."""
+"""Damaged files and odd terminals: one paragraph that names them, never "this should not happen".
+
+A damaged study is refused (exit code 2); a damaged trial is named and stops no other (1).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,13 +13,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from ablate.analysis import load
+from ablate.launch.retrying import RETRIED, chosen, mend_states
 from ablate.launch.stitch import stitch
 from ablate.rundir import StudyDir
 
 sys.path.insert(0, str(Path(__file__).parent))
-from written import end, make_study
+from written import checkpoint, end, make_study
 
 Call = Callable[..., tuple[int, str, str]]
 READERS = ("status", "report", "spikes", "logs", "sync")
@@ -53,30 +61,69 @@ def test_a_damaged_manifest_is_named(study: StudyDir, call: Call, verb: str, tex
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "namers"),
     [
-        ("state.json", "[1]"),
-        ("state.json", '{"status": "do'),
-        ("config.yaml", "hello"),
-        ("config.yaml", ""),
-        ("config.yaml", "a: [1"),
-        ("summary.json", "[3]"),
-        ("attempts/1/attempt.json", "null"),
+        ("state.json", "[1]", {"status", "report", "logs"}),
+        ("state.json", '{"status": "do', {"status", "report", "logs"}),
+        ("state.json", '{"status": "finished"}', {"status", "report", "logs"}),
+        ("config.yaml", "hello", {"report"}),
+        ("config.yaml", "", {"report"}),
+        ("config.yaml", "a: [1", {"report"}),
+        ("summary.json", "[3]", {"report"}),
+        ("summary.json", "", {"report"}),
+        ("attempts/1/attempt.json", "null", {"report"}),
     ],
 )
-def test_a_damaged_file_of_a_trial_is_named_or_needless(
-    study: StudyDir, call: Call, name: str, text: str
+def test_a_damaged_file_of_a_trial_is_named_and_stops_no_other(
+    study: StudyDir, call: Call, name: str, text: str, namers: set[str]
 ) -> None:
-    path = study.trials()[0].path / name
-    path.write_text(text)
-    named = 0
+    damaged, whole = study.trials()
+    (damaged.path / name).write_text(text)
     for verb in READERS:
-        code, _, err = call(*words(verb))
-        assert code in (0, 2), err
-        if code == 2:
-            assert f"{Path(name).name} is damaged" in err, verb
-            named += 1
-    assert named
+        code, out, err = call(*words(verb))
+        if verb in namers:
+            assert code == 1, verb + err
+            assert damaged.id in out + err
+            assert f"{Path(name).name} is damaged" in out + err or "cannot be checked" in err
+            assert whole.id not in err
+    kept = load(study.path).trials.set_index("id").loc[whole.id]
+    assert pd.isna(kept["damage"])
+    assert np.isfinite(kept["train/loss"])
+
+
+def test_a_state_that_cannot_be_read_is_what_its_attempt_left(study: StudyDir, call: Call) -> None:
+    failed, done = study.trials()
+    before = done.state()
+    end(failed, "failed", outcome="code", reason="ZeroDivisionError", again=("done",))
+    for trial in (failed, done):
+        (trial.path / "state.json").write_text('{"status": "do')
+    code, out, _ = call("status", "s", "--json")
+    assert code == 1
+    assert [t["status"] for t in json.loads(out)["trials"]] == ["failed", "done"]
+    code, out, err = call("logs", "s")
+    assert code == 1
+    assert failed.id in out
+    assert f"{done.id}: " in err
+    assert [t.id for t in chosen(study, RETRIED, None)] == [failed.id]
+    said = mend_states(study)
+    assert [s.partition(":")[0] for s in said] == [failed.id, done.id]
+    assert call("status", "s")[0] == 0
+    assert done.state() == before, "written anew"
+
+
+def test_a_summary_that_was_edited_is_not_believed(study: StudyDir, call: Call) -> None:
+    """A metric of the record, which counts then; and a figure that the summary alone has."""
+    edited, other = study.trials()
+    true = edited.summary() or {}
+    edited.summary_path.write_text(json.dumps({**true, "train/loss": 0.01}))
+    other.summary_path.write_text(json.dumps({**true, "seconds": 4.0}))
+    code, out, err = call("report", "s", "--metric", "train/loss", "--json")
+    assert code == 1
+    said = {line for line in err.splitlines() if "summary.json was changed" in line}
+    assert {t.id for t in (edited, other) for line in said if t.id in line} == {edited.id, other.id}
+    assert "summary.json says train/loss 0.01, the trial's record 0.0524" in err
+    assert json.loads(out)["arms"][0]["mean"] == pytest.approx(true["train/loss"])
+    assert len(json.loads(out)["notes"]) == 2
 
 
 @pytest.mark.parametrize("name", ["metrics.parquet", "attempts/1/metrics.jsonl", "events.jsonl"])
@@ -96,8 +143,25 @@ def test_a_record_that_is_gone_altogether_is_named(study: StudyDir, call: Call) 
     shutil.rmtree(trial.path / "attempts")
     trial.metrics_path.write_text("PAR1")
     code, _, err = call(*words("report"))
-    assert code == 2
+    assert code == 1
+    assert f"{trial.id}: " in err
     assert "metrics.parquet is damaged" in err
+
+
+def test_a_broken_study_stops_no_other(study: StudyDir, call: Call, tmp_path: Path) -> None:
+    for name, text in (("x", "{"), ("y", '{"schema": 1, "trials": [{"id": "a"}]}')):
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "manifest.json").write_text(text)
+    old = checkpoint(study.trials()[0].newest_attempt(), 5)
+    checkpoint(study.trials()[0].newest_attempt(), 10)
+    code, out, err = call("prune", "--all", "--yes")
+    assert code == 1
+    assert err.count("manifest.json is damaged") == 2
+    assert "Deleted 1 checkpoints" in out
+    assert not old.exists()
+    code, out, _ = call("list", "--json")
+    assert code == 1
+    assert [s["state"] for s in json.loads(out)["studies"]].count("damaged") == 2
 
 
 def run(

@@ -24,7 +24,7 @@ sweep:
   seeds: 1
 """
 
-TIMES = {"tokens_per_second", "seconds", "peak_memory"}
+TIMES = ("tokens_per_second", "seconds", "peak_memory", "data_share", "time/")
 
 
 def launch(words: list[str], cwd: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
@@ -50,7 +50,7 @@ def record(study: StudyDir) -> dict[str, dict[str, list]]:
         t.id: {
             name: values
             for name, values in parquet.read_table(t.metrics_path).to_pydict().items()
-            if name not in TIMES
+            if not name.startswith(TIMES)
         }
         for t in study.trials()
     }

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from ablate.cli import VERBS
+from ablate.config.fingerprint import trial_id
+from ablate.errors import DataError
 from ablate.rundir import STATUSES, StudyDir
+from ablate.train import run_trial
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -166,3 +169,61 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(
         assert code == 2, err
         assert f"runs_dir={folder}" in err
     assert not Path("runs").exists()
+
+
+def test_text_that_was_edited_between_two_launches_is_refused_and_nothing_runs(
+    call: Call, sweep: list[str], tmp_path: Path
+) -> None:
+    """By the launch of what is missing, by a trial that is started otherwise, by `ablate train`."""
+    words = [*sweep, "cluster=debug", "train.steps=2"]
+    assert call("launch", *words)[0] == 0
+    study = StudyDir(Path("runs/mine"))
+    kept, gone = study.trials()
+    shutil.rmtree(gone.path)
+    text = tmp_path / "train.txt"
+    before = text.read_text()
+    text.write_text(before.replace("1 times 1", "one times one"))
+    code, _, err = call("launch", *words)
+    assert code == 2
+    assert f"data.path={text}: the text has changed since the study mine was launched" in err
+    assert "study=mine-2" in err
+    assert not gone.attempts()
+    (study.path / "data.json").unlink()  # as an older version left it
+    assert call("launch", *words)[0] == 2
+    text.write_text(before)
+    assert call("launch", *words)[0] == 0
+    assert gone.state().status == "done"
+    text.write_text(before + " and more")
+    config = {**kept.config(), "seed": 5}
+    trial = study.trial(trial_id("baseline", config))
+    trial.create(config, 2)
+    with pytest.raises(DataError, match="the text has changed"):
+        run_trial(trial.acquire(), config)
+    assert call("train", *sweep[1:], "train.steps=2", "study=mine", "seed=7")[0] == 2
+
+
+def test_a_dry_run_for_slurm_shows_its_request_where_there_is_no_slurm(
+    call: Call, sweep: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    words = [*sweep, "cluster=slurm", "cluster.time=10m"]
+    code, out, err = call("launch", *words, "--dry-run")
+    assert code == 0, err
+    assert "sbatch" in out
+    assert "without a look at limits and queue" in out
+    assert "2 trials" in out
+    code, _, err = call("launch", *words)
+    assert code == 2
+    assert "sbatch" in err
+    assert not Path("runs").exists()
+
+
+def test_offline_runs_for_want_of_a_key_are_said_once(
+    call: Call, sweep: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    for more, times in ((["track=wandb"], 1), (["track=wandb", "track.mode=offline"], 0), ([], 0)):
+        _, _, err = call("launch", *sweep, *more, "--dry-run")
+        assert err.count("no API key") == times

@@ -52,6 +52,16 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["train", *TINY, "train.device=tpu"], ["train.device=tpu"]),
     (["train", *TINY, "train.device=cuda:99"], ["train.device"]),
     (["train", *TINY, "study=../elsewhere"], ["study"]),
+    (["train", *TINY, "train.tokens=100"], ["train.steps", "sweep.budget.tokens"]),
+    (["train", "sweep.seed=3"], ["sweep.seed=3", "no sweep"]),
+    (["plan", "sweeep=hello"], ["sweeep", "sweep"]),
+    (["plan", "sweep=hello", "sweep.seed=3"], ["sweep.seed", "sweep.seeds"]),
+    (["plan", "sweep=hello", "data.path=nowhere"], ["data.path=nowhere", "no such file"]),
+    (["plan", "sweep=hello", "data.path=empty.txt"], ["empty.txt", "empty"]),
+    (["plan", "sweep=hello", "data.path=a_file"], ["a_file"]),
+    (["plan", "sweep=hello", "data.path=short.txt"], ["at most 5 tokens", "too short"]),
+    (["train", *TINY, "norm=noisy", "norm=rms"], ["norm=noisy is given too"]),
+    (["train", *TINY, "optim.momentum=0.5"], ["no effect", "muon"]),
     # what contradicts itself
     (["train", *TINY, "model.alibi=true", "model.rope=true"], ["alibi", "rope"]),
     (["train", *TINY, "model.n_heads=7"], ["n_heads"]),
@@ -104,6 +114,8 @@ def assert_one_paragraph(err: str, words: list[str]) -> None:
     assert err.startswith("ablate")
     for word in words:
         assert word in err
+    assert err.count("Known:") <= 1
+    assert not ("must be one of" in err and "Known:" in err), "the list stands there once"
 
 
 @pytest.mark.parametrize(("argv", "words"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
@@ -112,6 +124,7 @@ def test_a_mistake_is_one_paragraph_and_leaves_nothing(
 ) -> None:
     (tmp_path / "a_file").write_text("text")
     (tmp_path / "empty.txt").touch()
+    (tmp_path / "short.txt").write_text("text")
     before = listing(tmp_path)
     code, out, err = call(*argv)
     assert code == 2, err

@@ -61,6 +61,35 @@ def test_status_survives_every_width(tmp_path: Path, width: int, arms: int) -> N
         assert "arm1" in text
 
 
+def test_a_long_id_is_whole_and_can_be_pasted(tmp_path: Path) -> None:
+    """In a narrow terminal the rest stands below it; on a screen that is redrawn it is cut."""
+    status = study_status(mixed(tmp_path / "mine"))
+    long = "position-rope_500k+norm-rms+qk_norm-on-s0-0123abcd"
+    status["trials"][3]["id"] = long
+    lines = board(status, Screen(50, False))
+    assert long in lines
+    below = lines[lines.index(long) + 1]
+    assert "running" in below
+    assert "20/100" in below
+    assert len(below) <= 50
+    redrawn = board(status, Screen(50, False, rows=40))
+    assert max(map(len, redrawn)) <= 50
+    assert long not in redrawn
+
+
+def test_what_was_given_up_is_not_done_and_a_hundred_per_cent_is_when_all_is(
+    tmp_path: Path,
+) -> None:
+    study = make_study(tmp_path / "mine", 1, 2)
+    one, other = study.trials()
+    end(one, "cancelled", 10)
+    start(other, 99)
+    assert "54 % of all steps" in board(study_status(study), Screen(80, False))[2]
+    one.write_state(one.state().replace(status="done"))
+    text = board(study_status(study), Screen(80, False))[2]
+    assert "99 % of all steps" in text
+
+
 def test_a_large_study_is_summed_up_by_arm_with_what_is_interesting(
     call: Call, tmp_path: Path
 ) -> None:

@@ -172,7 +172,7 @@ def test_a_multirun_goes_on_past_a_failing_job_and_names_it_at_the_end(
     assert sorted(states.values()) == ["done", "failed"]
 
 
-@pytest.mark.parametrize("other", ["seed=1", "data.tokenizer_vocab_size=300"])
+@pytest.mark.parametrize("other", ["seed=1", "data.text_field=body"])
 def test_the_same_arm_on_other_data_is_another_arm_and_on_another_seed_is_not(
     call: Call, small: list[str], other: str
 ) -> None:

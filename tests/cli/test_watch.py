@@ -13,6 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from ablate.cli.overview import study_status
+from ablate.cli.watch import Redrawn
+
 sys.path.insert(0, str(Path(__file__).parent))
 from written import end, make_study, mixed, start
 
@@ -87,6 +92,22 @@ def test_ctrl_c_stops_the_watching_and_nothing_else(
     os.close(ours)
     assert "the study goes on" in text
     assert [t.state() for t in study.trials()] == before
+
+
+def test_a_short_window_says_what_it_does_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = study_status(mixed(tmp_path / "mine", 9, 3))
+    for rows in (10, 24, 60):
+        monkeypatch.setattr(
+            "shutil.get_terminal_size", lambda rows=rows: os.terminal_size((100, rows))
+        )
+        Redrawn()(status)
+        shown = capsys.readouterr().out.rstrip("\x1b[J").splitlines()
+        assert len(shown) <= rows
+        text = "\n".join(shown)
+        assert text.count("failed") >= 1
+        assert ("more lines" in text) or ("more trials" in text) or rows == 60
 
 
 # ---- list and logs

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.fingerprint import fingerprint, trial_id
-from ablate.rundir import State, StudyDir, TrialDir
+from ablate.rundir import State, StudyDir, TrialDir, write_summary
 
 STEPS = 100
 
@@ -36,9 +36,15 @@ def make_study(path: Path, arms: int = 2, seeds: int = 2, **more: Any) -> StudyD
     return study
 
 
-def start(trial: TrialDir, step: int = 10, job_id: str | None = None, age: float = 0.0) -> Any:
+def start(
+    trial: TrialDir,
+    step: int = 10,
+    job_id: str | None = None,
+    age: float = 0.0,
+    again: tuple[str, ...] = (),
+) -> Any:
     """An attempt of this process that has come to `step`; `age` seconds ago, on another machine."""
-    attempt = trial.acquire(job_id=job_id)
+    attempt = trial.acquire(job_id=job_id, again=again)
     rows = [
         {"step": s, "train/loss": 5.0 / s, "tokens": 64 * s, "tokens_per_second": 640.0}
         for s in range(1, step + 1)
@@ -62,11 +68,12 @@ def elsewhere(attempt: Any, age: float) -> None:
 
 def end(trial: TrialDir, status: str = "done", step: int = STEPS, **more: Any) -> None:
     """An attempt that ended so."""
-    attempt = start(trial, step)
+    attempt = start(trial, step, again=more.pop("again", ()))
     state = State(status=status, outcome=status, step=step, steps=STEPS, ended=time.time())
     attempt.release(state.replace(**more))
     if status == "done":
-        trial.summary_path.write_text(json.dumps({"train/loss": 1.25, "seconds": 3.0}))
+        last = [5.0 / s for s in range(STEPS - STEPS // 10 + 1, STEPS + 1)]
+        write_summary(attempt, {"train/loss": sum(last) / len(last), "seconds": 3.0})
 
 
 def checkpoint(attempt: Any, step: int, size: int = 1000) -> Path:

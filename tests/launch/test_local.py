@@ -153,7 +153,7 @@ def test_when_the_warm_process_is_killed_its_trials_save_and_stop(tmp_path: Path
     study = slow_study(tmp_path, trials=2, steps=400)
     pool = Pool("fake_training:run")
     for trial in study.trials():
-        pool.start(trial)
+        pool.start([trial])
     wait_for(lambda: some_progress(study))
     os.kill(pool.pid, signal.SIGKILL)
     wait_for(lambda: statuses(study) == {"preempted": 2}, 10)

@@ -133,8 +133,9 @@ def test_a_plan_of_a_hundred_arms_is_a_few_lines_an_arm(plan, hundred_arms, caps
     assert len(made.arms) == 120
     assert cli.main(["sweep=mine"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) < 4 * len(made.arms)
-    assert max(map(len, lines)) <= 160
+    first = lines.index("baseline")
+    assert lines.index("", first) - first < 4 * len(made.arms), "head and foot aside"
+    assert max(map(len, lines)) <= 80, "in a pipe too"
     names = [line.split()[0] for line in lines if line and line.split()]
     for arm in made.arms:
         assert arm.name in names, "whole, in a line of its own"

@@ -17,7 +17,7 @@ def add_many(path: Path, who: int) -> None:
     for i in range(10):
         with study.lock():
             manifest = study.manifest() if study.exists() else {"schema": 1, "trials": []}
-            manifest["trials"].append({"id": f"{who}-{i}"})
+            manifest["trials"].append({"id": f"{who}-{i}", "arm": "a"})
             study.write_manifest(manifest)
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 
 from ablate.rundir import StudyDir, TrialDir
 
-TIMED = ("tokens_per_second", "seconds", "time", "peak_memory")
+TIMED = ("tokens_per_second", "seconds", "time", "peak_memory", "data_share")
 """Columns that depend on the clock."""
 
 

@@ -152,6 +152,14 @@ def test_the_arms_of_a_study_are_compared_seed_by_seed(tmp_path, capsys):
         ("base-s0", 401, "data"), ("rope-s0", 401, "data"), ("rope-s0", 301, "arm"),
     }  # fmt: skip
     assert set(answer["scores"]) == {"base-s0", "rope-s0", "base-s1"}
+    for trial, _ in trials:
+        (study / "trials" / f"{trial}-s0" / "config.yaml").write_text("seed: 0\n")
+    assert main(["spikes", "s/rope-s0", "--json", "--runs-dir", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["events"]
+    for words in (["s/ro"], ["s/nome"], ["replay", "s/nome", "--step", "3"]):
+        code = main(["spikes", *words, "--runs-dir", str(tmp_path)])
+        assert code == (0 if words == ["s/ro"] else 2)
+    assert "The study s has no trial 'nome'" in capsys.readouterr().err
 
 
 def test_the_verb_needs_neither_torch_nor_pandas():

@@ -15,6 +15,7 @@ from ablate.data import IGNORED, open_data
 from ablate.rundir import TrialDir
 from ablate.train import loop, watch
 from ablate.train.batch import to_tensors
+from ablate.train.peak_flops import peak_flops
 from ablate.train.run import Run, assemble
 from tests.train.ran import CPU, events, rows, run, weights
 
@@ -33,6 +34,11 @@ def test_a_row_a_step_with_every_key(config, trial):
         "train/update_norm",
         "lr",
         "tokens_per_second",
+        "time/data",
+        "time/forward",
+        "time/backward",
+        "time/optimiser",
+        "time/record",
     }
     for row in seen:
         assert always <= row.keys()
@@ -42,6 +48,43 @@ def test_a_row_a_step_with_every_key(config, trial):
     assert [e["step"] for e in events(trial, "validation")] == [5, 10, 12]
     assert [e["step"] for e in events(trial, "checkpoint")] == [12]
     assert len(events(trial, "start")) == 1
+
+
+def test_the_phases_of_a_step_are_its_time(config, trial):
+    settings = config(train={"steps": 30, "micro_batch_size": 2, "validate_every": 10})
+    summary = run(trial, settings).summary
+    record = rows(trial)
+    inside = ("data", "forward", "backward", "optimiser")
+    for row in record:
+        seconds = row["tokens"] / row["step"] / row["tokens_per_second"]
+        parts = sum(row[f"time/{k}"] for k in inside)
+        assert 0.5 * seconds < parts <= seconds + 1e-6, row["step"]
+    for phase in (*inside, "record"):
+        assert summary[f"time/{phase}"] == pytest.approx(
+            sum(r[f"time/{phase}"] for r in record), abs=1e-5
+        )
+    assert summary["data_share"] == pytest.approx(summary["time/data"] / summary["seconds"], 0.01)
+    # What a validation takes lies between two steps.
+    assert record[10]["time/record"] > np.median([r["time/record"] for r in record])
+    assert summary["flops"] == summary["flops_per_token"] * summary["tokens"]
+    assert summary["mfu"] is None, "nobody knows what this CPU can do"
+
+
+def test_known_gpus_have_a_peak():
+    def peak(name, precision="bf16"):
+        return peak_flops(torch.device("cuda"), precision, name)
+
+    assert peak("NVIDIA H200") == peak("NVIDIA H100 80GB HBM3") == 989e12
+    assert peak("NVIDIA H100 PCIe") == 756e12
+    assert peak("NVIDIA A100-SXM4-80GB") == 312e12
+    assert peak("NVIDIA A100-SXM4-80GB", "fp32") == 19.5e12
+    assert peak("Tesla V100-SXM2-16GB", "fp16") == 125e12
+    assert peak("Tesla V100-SXM2-16GB") is None, "it has no bfloat16"
+    assert peak("NVIDIA L40S") == 362e12
+    assert peak("NVIDIA L4") == 121e12
+    assert peak("NVIDIA A10G") == 70e12
+    assert peak("NVIDIA GeForce GTX 1080") is None
+    assert peak_flops(CPU, "bf16") is None
 
 
 def test_the_summary_says_what_the_rows_say(config, trial):

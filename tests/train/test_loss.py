@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from ablate.config.schema import TrialConfig
 from ablate.data import IGNORED
 from ablate.model.linear import Unembedding
+from ablate.train.loader import Loader
 from ablate.train.loop import train
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.run import assemble
@@ -147,8 +148,8 @@ def test_a_trial_with_chunks_trains_as_one_without(config, precision, tying):
         run = assemble(TrialConfig.from_mapping(settings), torch.device("cpu"))
         rows = []
         record: Any = SimpleNamespace(row=rows.append, event=lambda *a, **k: 0, spike=lambda *a: 0)
-        with Watch(run, record) as watch:
-            train(run, 0, watch, lambda step: None, lambda: None)
+        with Watch(run, record) as watch, Loader(run) as loader:
+            train(run, 0, watch, loader, lambda step: None, lambda: None)
         kept = ("train/", "val/", "model/log") if precision == "fp32" else ("train/loss", "val/")
         losses.append([{k: v for k, v in r.items() if k.startswith(kept)} for r in rows])
     assert len(losses[0]) > 3

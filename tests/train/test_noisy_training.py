@@ -16,6 +16,7 @@ from ablate.train.batch import to_tensors
 from ablate.train.loop import accumulate_gradients
 from ablate.train.run import assemble
 from ablate.train.validation import validate
+from tests.train.tiny import without_clock
 
 CPU = torch.device("cpu")
 STILL = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), 0.0)
@@ -30,7 +31,7 @@ def trained(folder, settings, stop: int | None = None) -> list[dict[str, Any]]:
         assert run_trial(trial.acquire(), settings, should_stop=lambda: next(left)).step == stop
         trial.newest_attempt().release(trial.state().replace(status="preempted"))
     assert run_trial(trial.acquire(), settings).status == "done"
-    return [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in trial.stitched()]
+    return [without_clock(r) for r in trial.stitched()]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "fp16_protected"])

@@ -16,6 +16,7 @@ from ablate.errors import DataError
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
 from ablate.train.checkpoint import load_model_state, read_newest
+from tests.train.tiny import without_clock
 
 STEPS = 11
 VARIANTS = {
@@ -43,8 +44,6 @@ KILLS = [
     "in_summary",  # all steps done and saved
 ]
 
-MACHINE = ("seconds", "tokens_per_second", "peak_memory")
-
 
 def variant(config, name: str) -> dict[str, Any]:
     sections = {k: dict(v) for k, v in VARIANTS[name].items()}
@@ -59,9 +58,8 @@ def variant(config, name: str) -> dict[str, Any]:
 
 def rows(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """Without the clock."""
-    clock = ("tokens_per_second",)
     return [
-        {k: v for k, v in row.items() if k not in clock}
+        without_clock(row)
         for row in TrialDir(folder).stitched(name)
         if row.get("kind") not in ("start", "resume")
     ]
@@ -88,7 +86,7 @@ def assert_same(a: Any, b: Any) -> None:
 
 
 def timeless(summary: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in summary.items() if k not in MACHINE}
+    return without_clock(summary)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODEL", "Server", "section_data", "with_sections", "write_text"]
+__all__ = ["MODEL", "Server", "section_data", "with_sections", "without_clock", "write_text"]
 
 ROOT = Path(__file__).parents[2]
 WORDS = "the of and to in that he shall unto for his a lord they be is him not them it"
@@ -55,6 +55,12 @@ def with_sections(base: dict[str, Any], sections: dict[str, Any]) -> dict[str, A
     for name, values in sections.items():
         made[name] = {**made.get(name, {}), **values} if isinstance(values, dict) else values
     return made
+
+
+def without_clock(record: dict[str, Any]) -> dict[str, Any]:
+    """A row or a summary without what depends on the machine and its clock."""
+    clock = ("time/", "seconds", "tokens_per_second", "peak_memory", "data_share")
+    return {k: v for k, v in record.items() if not k.startswith(clock)}
 
 
 class Server:

@@ -44,6 +44,9 @@ class ClusterConfig:
     pack: int = 1
     """slurm: trials that share one allocation, one process each."""
 
+    stack: int = 1
+    """Trials that share a graph, trained as one batch of models in one process; 1: none."""
+
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
@@ -100,9 +103,14 @@ class ClusterConfig:
         for name in ("workers", "max_queued", "parallel"):
             v = getattr(self, name)
             require(v is None or v >= 1, f"cluster.{name}", v, "must be at least 1, or null")
-        for name in ("pack", "nodes", "cpus"):
+        for name in ("pack", "stack", "nodes", "cpus"):
             v = getattr(self, name)
             require(v >= 1, f"cluster.{name}", v, "must be at least 1")
+        reason = "needs worker processes, and cluster=debug runs one trial after the other in this"
+        require(self.name != "debug" or self.stack == 1, "cluster.stack", self.stack, reason)
+        reason = f"is more than the trials of a job (cluster.pack={self.pack})"
+        fits = self.name != "slurm" or self.stack <= self.pack
+        require(fits, "cluster.stack", self.stack, reason, "Raise cluster.pack to a multiple of it")
         for name in ("gpus", "max_retries", "bad_node_after", "canary"):
             v = getattr(self, name)
             require(v >= 0, f"cluster.{name}", v, "must be 0 or more")

@@ -38,7 +38,8 @@ class TrainConfig:
     """Steps between the slower measurements (attention logits, activations, weights); 0: never."""
     activation_checkpointing: str | None = None
     """OLMo's strategies: whole_layer, one_in_two, ..., fine_grained."""
-    compile: bool = False
+    compile: bool | Literal["auto"] = False
+    """auto: where the run is long enough to win it back (`ablate.model.compile_rule`)."""
     filter_repetitions: bool = False
     """Mask the labels of sequences with an n-gram (n <= 13) repeated 32 times or more (OLMo 2)."""
 

@@ -61,7 +61,7 @@ class TrialConfig:
         self._check_foundations()
         self._check_batching()
         self._check_cache()
-        if self.train.compile and self.model.get("norm_noise"):
+        if self.train.compile is True and self.model.get("norm_noise"):
             reason = "draws noise from generators of its own, which train.compile=true cannot trace"
             raise ConfigError(
                 "model.norm_noise", self.model["norm_noise"], reason, "Set train.compile=false"
@@ -176,7 +176,7 @@ class TrialConfig:
         if self.spikes.name == "rewind":
             reason = f"keeps copies of whole weights in memory, which parallel={name} is to avoid"
             raise ConfigError("spikes.name", "rewind", reason, remedy)
-        if self.train.compile:
+        if self.train.compile is True:
             reason = f"is not there yet with parallel={name}"
             raise ConfigError("train.compile", True, reason, f"Set it to false, or {remedy[4:]}")
 

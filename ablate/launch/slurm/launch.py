@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 
 from ablate.config.schema import ClusterConfig
+from ablate.errors import StudyError
 from ablate.launch.freeze import freeze, study_of
-from ablate.launch.preflight import check_data_of_all
+from ablate.launch.preflight import check_data_of_all, freeze_data
 from ablate.launch.settings import remember_plan
-from ablate.launch.slurm.submit import describe, submit
+from ablate.launch.slurm.submit import describe, describe_alone, submit
 from ablate.plan import Plan
 from ablate.rundir import ENDED, StudyDir, Submission, incidents
 
@@ -46,9 +47,18 @@ def launch_plan(
         if key not in kinds:
             kinds[key] = ClusterConfig(**t.config["cluster"])
         clusters[t.id] = kinds[key]
-    trials = [study.trial(t.id) for t in plan.trials]
+    trials = [study.trial(id) for id in _neighbours(plan)]
     common = next(iter(clusters.values()))
-    request = describe(study, trials, common, clusters=clusters, again=again)
+    try:
+        request = describe(study, trials, common, clusters=clusters, again=again)
+    except StudyError as error:
+        if not dry_run:
+            raise
+        said = str(error).partition(", so nothing")[0].rstrip(".")
+        say(
+            f"Note: {said}. So this is what would be asked for, without a look at limits and queue."
+        )
+        request = describe_alone(trials, clusters, again=again)
     held = incidents.held(study.path)
     if held is not None:
         n = len(held["trials"])
@@ -59,8 +69,10 @@ def launch_plan(
         return []
     if not request.classes:  # but a job may wait for somebody to release it
         return submit(study, trials, common, command=command, clusters=clusters, again=again)
-    check_data_of_all(arm.config for arm in plan.arms)  # a node may have no network
+    # A node may have no network.
+    texts = check_data_of_all((arm.config for arm in plan.arms), study)
     remember_plan(freeze(plan, command), plan, command)
+    freeze_data(study, texts)
     if held is not None:
         # What failed as the canary failed for the code that has changed since.
         again = tuple({*again, "failed"})
@@ -82,6 +94,12 @@ def launch_plan(
     return made
 
 
+def _neighbours(plan: Plan) -> list[str]:
+    """Trials in order, but members of a stack side by side: so they come to the same task."""
+    stacks = {} if plan.stacking is None else {id: s for s in plan.stacking.stacks for id in s}
+    return list(dict.fromkeys(id for t in plan.trials for id in stacks.get(t.id, [t.id])))
+
+
 def _trials(submission: Submission) -> int:
     return sum(map(len, submission.tasks))
 
@@ -94,8 +112,10 @@ def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyD
 
     from ablate.launch.job import run_job
 
+    texts = check_data_of_all((arm.config for arm in plan.arms), study_of(plan))
     study = freeze(plan, command)
     remember_plan(study, plan, command)
+    freeze_data(study, texts)
     executor = submitit.DebugExecutor(study.path / "submitit" / "debug")
     for trial in study.trials():
         state = trial.live_state()

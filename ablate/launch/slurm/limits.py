@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ablate.config.schema import ClusterConfig
 from ablate.launch.slurm.scheduler import run_slurm
 
-__all__ = ["Limits", "read_limits"]
+__all__ = ["DEFAULT_ARRAY", "Limits", "read_limits"]
 
 DEFAULT_ARRAY = 1001
 """SLURM's own default for MaxArraySize."""

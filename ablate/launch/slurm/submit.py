@@ -10,14 +10,14 @@ from ablate.errors import StudyError
 from ablate.launch.runner import RUNNER
 from ablate.launch.slurm.arrays import submit_more
 from ablate.launch.slurm.holds import Holds
-from ablate.launch.slurm.limits import read_limits
+from ablate.launch.slurm.limits import DEFAULT_ARRAY, read_limits
 from ablate.launch.slurm.request import Request, check_slurm
 from ablate.launch.slurm.request import describe as describe_classes
 from ablate.launch.slurm.scheduler import Scheduler
 from ablate.launch.slurm.source import freeze_source
 from ablate.rundir import ENDED, StudyDir, Submission, TrialDir, incidents, names
 
-__all__ = ["describe", "submit"]
+__all__ = ["describe", "describe_alone", "submit"]
 
 Clusters = Mapping[str, ClusterConfig]
 
@@ -62,6 +62,15 @@ def describe(
             missing.append(trial.id)
     own = {id: (clusters or {}).get(id, cluster) for id in [*missing, *queued]}
     return describe_classes(own, limits.array, limits.free, queued)
+
+
+def describe_alone(
+    trials: Sequence[TrialDir], clusters: Clusters, *, again: Sequence[str] = ()
+) -> Request:
+    """The same where SLURM cannot be asked: without its limits and its queue."""
+    states = {t.id: t.live_state() for t in trials}
+    missing = [id for id, s in states.items() if s.status not in ENDED or s.status in again]
+    return describe_classes({id: clusters[id] for id in missing}, DEFAULT_ARRAY)
 
 
 def _is_done_with(job: str, trial: TrialDir) -> bool:

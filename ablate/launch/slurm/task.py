@@ -29,6 +29,7 @@ from ablate.launch.slurm.identity import END, SlurmJob, this_job
 from ablate.launch.slurm.scheduler import base_id, run_slurm
 from ablate.launch.slurm.source import check_source
 from ablate.launch.slurm.states import NOT_NOW
+from ablate.launch.stacks import Stacks
 from ablate.launch.stop import heard
 from ablate.rundir import ENDED, LEASE_SECONDS, State, StudyDir, TrialDir, incidents
 
@@ -150,7 +151,8 @@ class Task:
             return run_missing(
                 trials,
                 pool,
-                workers=cluster.pack,
+                workers=max(1, cluster.pack // cluster.stack),
+                stacks=Stacks.of(trials, cluster.stack),
                 gpus=gpus,
                 again=again,
                 patience=HELD_SECONDS,

@@ -45,11 +45,9 @@ class Alone:
         """The model with its first weights, on its device (or devices)."""
         return precision.prepare(OLMo(config, init_params=True, seed=seed))
 
-    def forward(
-        self, model: nn.Module, compiled: Callable[[nn.Module], Callable[..., Any]]
-    ) -> Callable[..., Any]:
-        """What a training step calls; `compiled` compiles a module where that is asked for."""
-        return compiled(model)
+    def forward(self, model: nn.Module) -> Callable[..., Any]:
+        """What a training step calls."""
+        return model
 
     def synchronised(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         """Around a micro-batch, the `last` of its batch or not."""

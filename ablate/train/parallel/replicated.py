@@ -36,12 +36,10 @@ class Replicated(Alone):
         self.team, self.rank, self.world_size = team, team.rank, team.world_size
         self.ddp: DistributedDataParallel | None = None
 
-    def forward(
-        self, model: nn.Module, compiled: Callable[[nn.Module], Callable[..., Any]]
-    ) -> Callable[..., Any]:
+    def forward(self, model: nn.Module) -> Callable[..., Any]:
         self.ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
         self.ddp.register_comm_hook(None, summed)
-        return compiled(self.ddp)
+        return self.ddp
 
     def synchronised(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         assert self.ddp is not None

@@ -76,9 +76,7 @@ class Sharded(Replicated):
         self.model: Any = model
         return model
 
-    def forward(
-        self, model: nn.Module, compiled: Callable[[nn.Module], Callable[..., Any]]
-    ) -> Callable[..., Any]:
+    def forward(self, model: nn.Module) -> Callable[..., Any]:
         return model
 
     def synchronised(self, last: bool) -> contextlib.AbstractContextManager[Any]:

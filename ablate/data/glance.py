@@ -1,0 +1,50 @@
+"""What can be said of text without reading it: whether it is there, and long enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ablate.config.schema import DataConfig
+from ablate.data.prepared import is_prepared, read_description
+from ablate.data.texts import find_files
+from ablate.errors import DataError
+
+__all__ = ["glance"]
+
+
+def glance(config: DataConfig, length: int) -> None:
+    """Refuses what is certainly too little; reads sizes, and no text.
+
+    Args:
+        config: the `data` section. Corpora and data sets are found when they are opened.
+        length: tokens of a sequence.
+
+    Raises:
+        DataError: for a path that is missing, empty or of a foreign kind; for fewer tokens than one
+            sequence has.
+    """
+    if config.path is None:
+        return
+    most = _most_tokens(config.path, "data.path", config)
+    if config.validation_path is not None:
+        _most_tokens(config.validation_path, "data.validation_path", config)
+    if most is not None and most < length:
+        raise DataError(
+            f"data.path={config.path}: at most {most} tokens, too short for one sequence of "
+            f"{length} tokens (train.sequence_length, else model.max_sequence_length). Give more "
+            "text, or lower the length."
+        )
+
+
+def _most_tokens(paths: str | list[str], field: str, config: DataConfig) -> int | None:
+    """No tokenizer makes more tokens than there are bytes, with one that ends each document."""
+    if isinstance(paths, str) and is_prepared(folder := Path(paths).expanduser().absolute()):
+        return int(read_description(folder)["train"]["tokens"])
+    files = find_files(paths, field, config.format)
+    if any(path.suffix == ".gz" for path in files):
+        return None
+    size = sum(path.stat().st_size for path in files)
+    if any(kind == "tokens" for kind, _ in files.values()):
+        bits = int((config.dtype or "uint16").removeprefix("uint"))
+        return 8 * size // bits
+    return size + len(files)

@@ -1,0 +1,44 @@
+"""summary.json and its seal: the attempt that wrote it keeps a digest, so that an edit shows."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import StudyError
+from ablate.rundir import names
+from ablate.rundir.files import write_json
+
+if TYPE_CHECKING:
+    from ablate.rundir.attempt import Attempt
+    from ablate.rundir.trial import TrialDir
+
+__all__ = ["summary_damage", "write_summary"]
+
+SEAL = "summary"
+"""Key of attempt.json."""
+
+
+def write_summary(attempt: Attempt, values: dict[str, Any]) -> None:
+    path = attempt.trial.summary_path
+    write_json(path, values)
+    attempt.note(**{SEAL: _digest(path.read_bytes())})
+
+
+def summary_damage(trial: TrialDir) -> str | None:
+    """What is wrong with the summary of a trial that is done; None for one that older versions
+    wrote, which has no seal, as for one that is whole.
+    """
+    newest = trial.newest_attempt()
+    try:
+        seal = newest.record().get(SEAL) if newest is not None else None
+        now = _digest(trial.summary_path.read_bytes()) if seal else None
+    except (StudyError, OSError) as error:
+        return f"{trial.path / names.SUMMARY} cannot be checked ({error})."
+    if seal == now:
+        return None
+    return f"{trial.summary_path} was changed after the trial had written it."
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

@@ -1,0 +1,117 @@
+"""`ablate bench`: what it measures, beside whom, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.model import ModelConfig, OLMo
+from ablate.train.clock import alternate, ratio
+from ablate.train.peers import PEERS, Peer, is_installed, logits_loss
+from tests.cli.conftest import Call
+
+
+def twin(objection: str | None = None) -> Peer:
+    """A peer that is our own model."""
+    return Peer(module="torch", objection=lambda config: objection, build=OLMo, loss=logits_loss)
+
+
+def test_one_arm_by_phase(call: Call, small: list[str], tmp_path: Path) -> None:
+    code, out, _ = call("bench", *small, "--rounds", "3", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert list(found["phases_ms"]) == ["data", "forward", "backward", "optimiser"]
+    assert all(ms > 0 for ms in found["phases_ms"].values())
+    assert sum(found["phases_ms"].values()) == pytest.approx(found["step_ms"], rel=0.5)
+    seconds = found["step_ms"] / 1e3
+    assert found["tokens_per_second"] == pytest.approx(found["tokens_per_step"] / seconds)
+    assert 0 < found["mfu"] < 1
+    assert found["peak_memory"] > 2**20
+    assert list(found["attention"]) == ["sdpa"]
+    assert (found["compiled"], found["rounds"], found["threads"]) == (False, 3, 1)
+    assert not (tmp_path / "runs").exists(), "it writes nothing"
+    code, out, err = call("bench", *small, "--rounds", "2")
+    assert code == 0
+    assert "tokens/s" in out
+    assert "of 2,048 x" not in err
+
+
+def test_peers_beside_it(
+    call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in list(PEERS):
+        monkeypatch.delitem(PEERS, name)
+    monkeypatch.setitem(PEERS, "twin", twin())
+    monkeypatch.setitem(PEERS, "other", twin("has no such model"))
+    code, out, _ = call("bench", *small, "--peers", "--rounds", "4", "--clock", "cpu", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert [row["name"] for row in found["contenders"]] == ["ablate", "twin"]
+    own, peer = found["contenders"]
+    assert "ratio" not in own
+    assert peer["low"] <= peer["ratio"] <= peer["high"]
+    assert peer["ratio"] == pytest.approx(peer["step_ms"] / own["step_ms"])
+    assert found["absent"] == {"other": "has no such model"}
+    code, out, _ = call("bench", *small, "--peer", "twin", "--rounds", "2")
+    assert code == 0
+    assert "theirs / ours" in out
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rounds", "1"], "two rounds at least"),
+        (["--peer", "nobody"], "Known: ai2-olmo, transformers"),
+        (["--compile-peers"], "add --peers"),
+        (["--clock", "cpu"], "belongs to --peers"),
+        (["--peer", "transformers", "position=sinusoidal"], "No peer can be timed beside this arm"),
+        (["parallel=ddp"], "measured in one process"),
+        (["attention=varlen"], "model.attention_backend=varlen"),
+        (["train.device=cuda:7"], "CUDA devices"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    call: Call, small: list[str], words: list[str], message: str
+) -> None:
+    code, out, err = call("bench", *small, *words)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(PEERS))
+@pytest.mark.parametrize("family", ["gpt2", "olmo1", "olmo2", "llama"])
+def test_a_peer_has_as_many_parameters_and_a_like_loss(name: str, family: str) -> None:
+    """As many weights as ours (a scale of a norm more or less), and log V at the start."""
+    peer = PEERS[name]
+    if not is_installed(peer):
+        pytest.skip(f"{name} is not installed")
+    from ablate.plan import single_trial
+
+    words = [f"model={family}", "size=tiny", "dropout=none"]
+    config = ModelConfig.from_mapping(single_trial(words).trial.config["model"])
+    assert peer.objection(config) is None
+    model = peer.build(config)
+    count = sum(p.numel() for p in model.parameters())
+    assert count == pytest.approx(OLMo(config).num_params(), rel=0.01)
+    ids = torch.randint(0, 256, (2, 64), generator=torch.Generator().manual_seed(0))
+    loss = peer.loss(model, ids)
+    assert loss.item() == pytest.approx(np.log(config.embedding_rows), rel=0.1)
+
+
+def test_rounds_alternate_and_a_ratio_is_of_medians() -> None:
+    order: list[str] = []
+    steps = {name: (lambda name=name: order.append(name)) for name in "abc"}
+    seconds = alternate(steps, 3, warm=1)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"
+    assert {name: len(values) for name, values in seconds.items()} == dict.fromkeys("abc", 3)
+    own = np.array([1.0, 1.1, 0.9, 1.0])
+    found = ratio(2 * own, own)
+    assert (found.middle, found.low, found.high) == pytest.approx((2, 2, 2))
+    noisy = ratio(np.array([1.0, 3.0, 2.0, 2.0]), own)
+    assert noisy.low < noisy.middle < noisy.high

@@ -1,0 +1,236 @@
+"""Members of a stack are jobs like any other: killed, cancelled, held, and run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_training import make_study, make_trial
+
+from ablate.config.compose import Composer
+from ablate.errors import ConfigError
+from ablate.launch.local import Quiet, run_missing
+from ablate.launch.pool import Pool
+from ablate.launch.stacks import Stacks
+from ablate.plan import resolve
+from ablate.plan.stacking import graph_of, reason_alone, stacking_of
+from ablate.rundir import StudyDir, TrialDir
+from tests.train.tiny import MODEL, section_data, with_sections, without_clock, write_text
+
+SEATED = "fake_training:run_seated"
+PLAIN = {f"model.{kind}_dropout": 0.0 for kind in ("attention", "residual", "embedding")}
+
+
+@pytest.fixture(scope="module")
+def base() -> dict[str, Any]:
+    words = ["size=tiny", "model=olmo2", "track=local", *(f"{k}={v}" for k, v in PLAIN.items())]
+    return resolve(Composer().compose(words))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"model": {"residual_dropout": 0.1}}, "dropout"),
+        ({"parallel": {"name": "ddp"}}, "several processes"),
+        ({"batching": {"name": "packed"}}, "batches differ"),
+        ({"data": {"document_masking": True}}, "documents differ"),
+        ({"precision": {"name": "fp16"}}, "scaler"),
+        ({"train": {"compile": True}}, "compile"),
+        ({"train": {"activation_checkpointing": "whole_layer"}}, "checkpointing"),
+        ({"loss": {"chunk": 64}}, "loss.chunk"),
+        ({"model": {"mlp_chunk": 64}}, "mlp_chunk"),
+        ({"model": {"norm_noise": 0.1}}, "noise"),
+        ({"model": {"position": "relative", "rope": False}}, "trained bias"),
+        ({"model": {"flash_attention": True}}, "flash"),
+        ({"model": {"activation_type": "torch.nn:ReLU"}}, "torch.nn:ReLU"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_stacked_says_why(change, word, base):
+    assert reason_alone(base) is None
+    reason = reason_alone(with_sections(base, change))
+    assert reason is not None
+    assert word in reason
+    made = stacking_of([("a", base), ("b", with_sections(base, change)), ("c", base)], 4)
+    assert made.stacks == [["a", "c"]]
+    assert word in made.alone["b"]
+
+
+def test_a_graph_is_what_the_model_computes(base):
+    same = [
+        {"seed": 9}, {"optim": {"lr": 1.0, "name": "lion"}}, {"model": {"init_fn": "mitchell"}},
+        {"clip": {"name": "agc"}}, {"spikes": {"name": "rewind"}},
+        {"schedule": {"name": "constant"}}, {"model": {"init_std": 0.1}},
+        {"train": {"checkpoint_every": 7}},
+    ]  # fmt: skip
+    other = [
+        {"model": {"d_model": 32}}, {"model": {"layer_norm_eps": 1e-3}}, {"train": {"steps": 7}},
+        {"train": {"batch_size": 3}}, {"train": {"threads": 2}}, {"precision": {"name": "bf16"}},
+        {"loss": {"z_loss": 1e-4}}, {"train": {"micro_batch_size": 4}},
+    ]  # fmt: skip
+    assert {graph_of(with_sections(base, change)) for change in same} == {graph_of(base)}
+    graphs = {graph_of(with_sections(base, change)) for change in other}
+    assert len(graphs | {graph_of(base)}) == len(other) + 1
+    # A table of sines is scaled by the first weights, so there they are part of the graph.
+    sines = with_sections(base, {"model": {"position": "sinusoidal", "rope": False}})
+    assert graph_of(sines) != graph_of(with_sections(sines, {"model": {"init_std": 0.1}}))
+
+
+def test_stacks_are_as_large_as_asked_and_one_left_over_is_alone(base):
+    named = [(f"t{i}", {**base, "seed": i}) for i in range(7)]
+    made = stacking_of(named, 3)
+    assert made.stacks == [["t0", "t1", "t2"], ["t3", "t4", "t5"]]
+    assert "no other trial" in made.alone["t6"]
+
+
+@pytest.mark.parametrize(
+    "words", [["cluster.stack=0"], ["cluster=debug", "cluster.stack=2"],
+              ["cluster=slurm", "cluster.stack=4", "cluster.pack=2"]]
+)  # fmt: skip
+def test_a_stack_that_cannot_be_is_refused(words):
+    with pytest.raises(ConfigError, match=r"cluster\.stack"):
+        resolve(Composer().compose(["size=tiny", *words]))
+
+
+# ---- jobs
+
+
+class Watcher(Quiet):
+    def __init__(self) -> None:
+        self.states: dict[str, list[str]] = {}
+
+    def ended(self, trial, state) -> None:
+        self.states.setdefault(trial.id, []).append(state.status)
+
+
+def launched(study: StudyDir, seats: list[str] | None, runner: str = SEATED, **arguments: Any):
+    watcher = Watcher()
+    ids = seats or [t.id for t in study.trials()]
+    with Pool(runner) as pool:
+        run_missing(
+            study.trials(), pool, workers=1, watcher=watcher,
+            stacks=Stacks(dict.fromkeys(ids, ids)), **arguments,
+        )  # fmt: skip
+    return watcher.states
+
+
+def test_each_member_has_its_own_end(tmp_path):
+    """One diverges, one fails, one ends well; one process, and a log for each."""
+    path = tmp_path / "runs" / "s"
+    trials = [
+        make_trial(path, "good", seed=0, pause=0.05),
+        make_trial(path, "wild", seed=0, fail_at=5, how="diverged", always=True),
+        make_trial(path, "broken", seed=0, fail_at=7, how="code", always=True),
+    ]
+    states = launched(make_study(path, trials), None)
+    assert [states[t.id][-1] for t in trials] == ["done", "diverged", "failed"]
+    records = [t.newest_attempt().record() for t in trials]
+    assert len({r["pid"] for r in records}) == 1
+    for trial in trials:
+        log = trial.newest_attempt().log_path.read_text()
+        assert trial.id in log
+        assert all(other.id not in log for other in trials if other.id != trial.id)
+    assert "division" in trials[2].newest_attempt().log_path.read_text()
+    assert "division" not in trials[0].newest_attempt().log_path.read_text()
+
+
+def test_one_that_is_held_is_waited_for_and_the_others_run(tmp_path):
+    path = tmp_path / "runs" / "s"
+    trials = [make_trial(path, "a", seed=i) for i in range(2)]
+    study = make_study(path, trials)
+    held = trials[1].acquire()  # by this process, which lives
+    states = launched(study, None, patience=3.0)
+    assert states[trials[0].id] == ["done"]
+    assert trials[1].live_state().status == "running"
+    held.release(trials[1].state().replace(status="preempted"))
+    assert launched(study, None)[trials[1].id] == ["done"]
+
+
+def test_a_cancelled_member_leaves_and_the_others_go_on(tmp_path):
+    path = tmp_path / "runs" / "s"
+    trials = [make_trial(path, "a", steps=100, seed=i, pause=0.06) for i in range(2)]
+    study = make_study(path, trials)
+    (trials[0].path / "cancel").touch()
+    assert trials[0].cancel_asked()
+    states = launched(study, None)
+    assert states[trials[0].id] == ["cancelled"]
+    assert states[trials[1].id] == ["done"]
+
+
+def test_a_signal_stops_every_member_with_a_checkpoint_of_its_own(tmp_path):
+    path = tmp_path / "runs" / "s"
+    trials = [
+        make_trial(path, "asks", steps=200, pause=0.03, signal_at=5),
+        make_trial(path, "hears", steps=200, pause=0.03),
+    ]
+    launched(make_study(path, trials), None)
+    for trial in trials:
+        state = trial.live_state()
+        assert (state.status, state.reason) == ("preempted", "stopped by SIGTERM")
+        assert trial.newest_checkpoint()[1] == state.step > 0
+
+
+# ---- with real training
+
+
+def study_of_seeds(path: Path, text: Path) -> StudyDir:
+    still = {k.partition(".")[2]: v for k, v in PLAIN.items()}
+    base = {
+        "model": {**MODEL, **still},
+        "data": section_data(text),
+        "train": {"steps": 40, "batch_size": 2, "validation_tokens": 100, "checkpoint_every": 10},
+    }
+    from ablate.config.fingerprint import trial_id
+
+    study = StudyDir(path)
+    trials = []
+    for i in range(3):
+        config = {"seed": i, **base, "optim": {"lr": 1e-3 * (i + 1)}}
+        trial = study.trial(trial_id("arm", config))
+        trial.create(config, 40)
+        trials.append(trial)
+    return make_study(path, trials)
+
+
+def curve(trial: TrialDir) -> list[dict[str, Any]]:
+    return [without_clock(r) for r in trial.stitched()]
+
+
+def test_killed_in_the_middle_a_stack_goes_on_bit_for_bit(tmp_path):
+    text = tmp_path / "text"
+    text.mkdir()
+    write_text(text)
+    whole = study_of_seeds(tmp_path / "runs" / "whole", text)
+    parts = study_of_seeds(tmp_path / "runs" / "parts", text)
+    ids = [t.id for t in whole.trials()]
+    runner = "ablate.train:run_trial"
+    assert set(map(tuple, launched(whole, ids, runner).values())) == {("done",)}
+
+    class Killer(Quiet):
+        killed = False
+
+        def tick(self, running) -> None:
+            first = parts.trials()[0]
+            attempt = first.newest_attempt()
+            row = first.latest_row()
+            if not self.killed and attempt is not None and row and row["step"] >= 12:
+                os.kill(attempt.record()["pid"], signal.SIGKILL)
+                self.killed = True
+
+    killer = Killer()
+    with Pool(runner) as pool:
+        run_missing(
+            parts.trials(), pool, workers=1, watcher=killer, stacks=Stacks(dict.fromkeys(ids, ids))
+        )
+    assert killer.killed
+    for a, b in zip(parts.trials(), whole.trials(), strict=True):
+        assert a.live_state().status == "done"
+        assert len(a.attempts()) == 2
+        assert curve(a) == curve(b)
+        assert a.summary()["stacked"] == 3
+    # A trial that has begun keeps its seats, and one that began alone stays alone.
+    again = Stacks.of(parts.trials(), 8)
+    assert all(again.seats(t) == tuple(ids) for t in parts.trials())
