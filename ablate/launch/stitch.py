@@ -34,17 +34,15 @@ def write_table(table: Any, path: Path) -> None:
     """One file of numbers, byte by byte (all first bytes, then all second ones, ...), in LZ4.
 
     Of 10,000 rows of nine columns, beside Zstandard with dictionaries: two thirds of the size, read
-    in half of the time and written in a quarter (benchmarks/parquet.py).
+    in half of the time and written in a quarter (docs/performance.md).
     """
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     split = [f.name for f in table.schema if pa.types.is_floating(f.type) or _is_wide(f.type)]
     options: dict[str, Any] = {"use_byte_stream_split": split} if split else {}
-    others = [f.name for f in table.schema if f.name not in split]
-    parquet.write_table(
-        table, path, compression="lz4", use_dictionary=others, write_statistics=False, **options
-    )
+    options["use_dictionary"] = [f.name for f in table.schema if f.name not in split]
+    parquet.write_table(table, path, compression="lz4", write_statistics=False, **options)
 
 
 def _is_wide(kind: Any) -> bool:
