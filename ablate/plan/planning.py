@@ -90,7 +90,7 @@ def plan_written(
 
     Args:
         written: the section.
-        name: of the study, unless its overrides name it.
+        name: of the sweep; and of the study, unless its overrides name it, which is one folder.
         first: overrides that come before the sweep's own baseline.
         base_overrides: those that come after it, for every arm.
         composer: finds the user's options.
@@ -108,7 +108,7 @@ def plan_written(
     resized = resize(sweep, arms, speeds)
     check_inert(arms)
     refuse_duplicates(arms)
-    study = arms[0].config["study"] or name
+    study = arms[0].config["study"] or name.replace("/", "-")
     planned = _planned(arms, resized, study, sweep)
     check_roads(planned)
     refuse_too_large(planned)

@@ -26,6 +26,7 @@ def test_sweeps_in_a_folder_are_listed_by_folder_and_name(tmp_path):
 def test_it_can_be_planned_and_varies_one_thing(name, tmp_path):
     text = [f"data.path={tmp_path}"] if name == "planted" else []
     plan = plan_sweep([f"sweep=stability/{name}", *text], cwd=tmp_path)
+    assert plan.study == f"stability-{name}"
     assert len(plan.arms) >= 2
     assert all(t.config["spikes"]["name"] == "observe" for t in plan.trials) == (name != "planted")
 
