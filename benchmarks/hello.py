@@ -49,7 +49,10 @@ def say_ratio(folder: Path, steps: int, rounds: int) -> None:
         looped = loop(folder / f"loop{number}", plan)
         rates = [3600 * len(plan.trials) / seconds for seconds in (launched, looped)]
         ratios.append(rates[0] / rates[1])
-        print(f"launch {rates[0]:6.0f} trials/h, loop {rates[1]:6.0f}, ratio {ratios[-1]:.2f}")
+        print(
+            f"launch {rates[0]:6.0f} trials/h, loop {rates[1]:6.0f}, ratio {ratios[-1]:.2f}",
+            flush=True,
+        )
     print(f"median ratio {statistics.median(ratios):.2f} ({len(plan.trials)} trials a side, "
           f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})")  # fmt: skip
 
