@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ablate.analysis.cached import LEAST_ROWS, Cache, cache_of
+from ablate.analysis.columns import Columns, read_columns
 from ablate.analysis.damage import add_damage, check_against_record
 from ablate.analysis.reading import KEYS, flatten, read_index
 from ablate.analysis.recorded import Curve, read_curve
@@ -143,10 +144,15 @@ def _read(
     entries = manifest.get("trials", [])
     cache = cache_of(study, (e["id"] for e in entries))
     index = cache.index() if cache else None
+    early: Future[Columns | None] | None = None
     if index is None:
-        index = read_index(study, manifest)
+        with ThreadPoolExecutor(1) as beside:
+            if cache is not None and wanted != []:
+                paths = [study.trial(e["id"]).metrics_path for e in entries]
+                early = beside.submit(read_columns, paths, wanted, KEYS)
+            index = read_index(study, manifest)
         if not all(row["status"] in ENDED for row in index["rows"]):
-            cache = None
+            cache = early = None
     made = _Study(
         rows=index["rows"],
         configs=index["configs"],
@@ -161,12 +167,16 @@ def _read(
         made.lengths, made.columns = index["lengths"], kept
         check_against_record(made.rows, made.lengths, made.columns)
         return made, None
-    curves = _curves(study, index["rows"], missing)
-    made.lengths = [c.table.num_rows for c in curves]
-    names = list(dict.fromkeys(n for c in curves for n in c.names))
-    tables = [c.table for c in curves]
-    del curves
-    read = _columns(tables)
+    at_once = early.result() if early else None
+    if at_once is not None:
+        made.lengths, names, read = at_once
+    else:
+        curves = _curves(study, index["rows"], missing)
+        made.lengths = [c.table.num_rows for c in curves]
+        names = list(dict.fromkeys(n for c in curves for n in c.names))
+        tables = [c.table for c in curves]
+        del curves
+        read = _columns(tables)
     both = kept | read
     made.columns = {n: both[n] for n in names if n in both}
     check_against_record(made.rows, made.lengths, made.columns)
@@ -206,9 +216,7 @@ def _curves(
 
 
 def _columns(tables: list[pa.Table]) -> dict[str, np.ndarray]:
-    """One array a column; what a trial did not record is not a number. Empties the list, so that
-    there are never two copies of everything.
-    """
+    """One array a column, NaN where a trial has none. Empties the list: nothing is held twice."""
     try:  # whole numbers in some trials and fractions in others become fractions
         joined = pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # text in some trials

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ablate.config.compose import Composer
+from ablate.launch.stitch import write_table
 from ablate.plan import resolve
 from ablate.rundir import State, StudyDir, write_json
 
@@ -49,7 +49,7 @@ def write(path: Path, trials: int, steps: int) -> None:
             attempt = trial.acquire()
             attempt.release(State(status="done", outcome="done", step=steps, steps=steps))
             table, final = curve(rng, steps, 0.001 * (i % 7))
-            pq.write_table(table, trial.metrics_path, compression="zstd")
+            write_table(table, trial.metrics_path)
             event = {"kind": "spike", "step": steps // 2, "start": steps // 2, "height": 1.0}
             trial.events_path.write_text(json.dumps(event) + "\n", encoding="utf-8")
             write_json(trial.summary_path, summary(final, steps))

@@ -121,7 +121,9 @@ def _study(choices: Choices, given: dict[str, Override], ours: Sequence[Override
     """A sweep's study is called as `ablate launch` calls it."""
     named = given.get("sweep")
     if choices.sweeper == "ablate" and named is not None and not named.is_sweep_override():
-        return str(named.value())
+        from ablate.plan import study_of_sweep
+
+        return study_of_sweep(str(named.value()))
     return study_name(ours)
 
 

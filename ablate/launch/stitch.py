@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,41 @@ import numpy as np
 from ablate.rundir import TrialDir, write_atomic
 from ablate.rundir.names import EVENTS
 
-__all__ = ["stitch"]
+__all__ = ["stitch", "write_table"]
 
 
 def stitch(trial: TrialDir) -> None:
     """Writes both files, each atomically; done again it writes the same."""
-    import pyarrow.parquet as parquet
-
     table = to_table(trial.stitched())
     temporary = trial.metrics_path.with_name(f".metrics.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        parquet.write_table(table, temporary, compression="zstd")
+        write_table(table, temporary)
         os.replace(temporary, trial.metrics_path)
     finally:
         temporary.unlink(missing_ok=True)
     lines = (json.dumps(row, separators=(",", ":")) for row in trial.stitched(EVENTS))
     write_atomic(trial.events_path, "".join(line + "\n" for line in lines))
+
+
+def write_table(table: Any, path: Path) -> None:
+    """One file of numbers, byte by byte (all first bytes, then all second ones, ...), in LZ4.
+
+    Of 10,000 rows of nine columns, beside Zstandard with dictionaries: two thirds of the size, read
+    in half of the time and written in a quarter (docs/performance.md).
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    split = [f.name for f in table.schema if pa.types.is_floating(f.type) or _is_wide(f.type)]
+    options: dict[str, Any] = {"use_byte_stream_split": split} if split else {}
+    options["use_dictionary"] = [f.name for f in table.schema if f.name not in split]
+    parquet.write_table(table, path, compression="lz4", write_statistics=False, **options)
+
+
+def _is_wide(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_int64(kind) or pa.types.is_int32(kind))
 
 
 def to_table(rows: Iterable[dict[str, Any]]) -> Any:

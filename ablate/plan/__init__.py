@@ -27,7 +27,7 @@ from ablate.plan.fitting import gib, refuse_too_large, too_large
 from ablate.plan.frozen import frozen_plan
 from ablate.plan.manifest import code_version, environment
 from ablate.plan.memory import Memory, memory_of, micro_batch
-from ablate.plan.planning import plan_sweep, plan_written
+from ablate.plan.planning import plan_sweep, plan_written, study_of_sweep
 from ablate.plan.roads import road_lines
 from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_trial
 from ablate.plan.sizing import costs
@@ -65,6 +65,7 @@ __all__ = [
     "road_lines",
     "rule_changes",
     "single_trial",
+    "study_of_sweep",
     "too_large",
     "unread",
 ]

@@ -38,7 +38,7 @@ from ablate.plan.sweep import SweepConfig, design_function
 from ablate.plan.trials import trials_of
 from ablate.plan.without_effect import refuse_common, refuse_repeated_groups, without_effect
 
-__all__ = ["plan_sweep", "plan_written", "sweep_section"]
+__all__ = ["plan_sweep", "plan_written", "study_of_sweep", "sweep_section"]
 
 
 def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
@@ -108,13 +108,20 @@ def plan_written(
     resized = resize(sweep, arms, speeds)
     check_inert(arms)
     refuse_duplicates(arms)
-    study = arms[0].config["study"] or name.replace("/", "-")
+    study = arms[0].config["study"] or study_of_sweep(name)
     planned = _planned(arms, resized, study, sweep)
     check_roads(planned)
     refuse_too_large(planned)
     asked = {"name": name, "written": dict(written), "overrides": list(base_overrides)}
     plan = _finish(sweep, study, asked, adopted, planned, speeds, steps)
     return dataclasses.replace(plan, notes=[*notes, *plan.notes])
+
+
+def study_of_sweep(name: str) -> str:
+    """What the study of a sweep is called unless it is named: `stability-qk_norm` of
+    sweep=stability/qk_norm, for a study is one folder.
+    """
+    return name.replace("/", "-")
 
 
 def _sweep_name(overrides: Sequence[str], composer: Composer) -> tuple[str, list[str]]:

@@ -101,7 +101,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _typed(config: Mapping[str, Any]) -> tuple[TrialConfig, ModelConfig]:
-    return TrialConfig.from_mapping(config), ModelConfig.from_mapping(config["model"])
+    # The study's name is the sweep's here (claims/cache), and checked where a folder is made of it.
+    unnamed = {**config, "study": None}
+    return TrialConfig.from_mapping(unnamed), ModelConfig.from_mapping(config["model"])
 
 
 def _devices(config: Mapping[str, Any]) -> tuple[str, ...]:

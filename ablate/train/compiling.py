@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -22,6 +23,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -110,10 +112,13 @@ def head_loss(
     z_loss: float,
     protected: bool,
 ) -> Float[Tensor, " 2"]:
-    """`language_loss` of the logits that the unembedding makes of `hidden`."""
+    """`language_loss` of the logits that the unembedding makes of `hidden`.
+
+    Under autocast, which leaves the loss of float32 rows as it is; a region without it would keep
+    torch from finding the derivative of this function in the folder.
+    """
     logits = Unembedding(weight, bias, scale).logits(hidden)
-    with torch.autocast(hidden.device.type, enabled=False):
-        return language_loss(logits, labels, z_loss, protected)
+    return language_loss(logits, labels, z_loss, protected)
 
 
 def warm_up(run: Any) -> dict[str, Any] | None:
@@ -127,13 +132,17 @@ def warm_up(run: Any) -> dict[str, Any] | None:
         return None
     began, before = time.perf_counter(), _counted()
     folder = cache_folder(run.config.data.cache_dir)
+    known = Path(os.environ[FOLDER]) / f"{run.compiled.key}.known"
+    lock = locked(folder, f"compiled-{run.compiled.key}")
     run.model.train()
-    with locked(folder, f"compiled-{run.compiled.key}"):
+    with contextlib.nullcontext() if known.exists() else lock:
         batch = to_tensors(run.make_batch(1), run.device)
         part = next(batch.split(run.parallel.micro_batch(run.config.train)))
         with run.parallel.synchronised(last=False):
             run.precision.backward(run.losses(run.forward, part).sum())
         run.optimiser.zero_grad(set_to_none=True)
+        with contextlib.suppress(OSError):
+            known.touch()
     made, found = (b - a for a, b in zip(before, _counted(), strict=True))
     return {"seconds": round(time.perf_counter() - began, 3), "made": made, "found": found}
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import studies
 import yaml
 
-from ablate.analysis import judge, load, load_csv
+from ablate.analysis import columns, judge, load, load_csv
 from ablate.analysis.bands import bands
-from ablate.analysis.frames import flatten
+from ablate.analysis.frames import KEYS, flatten
 from ablate.config.compose import Composer
 from ablate.errors import DataError, StudyError
+from ablate.launch.stitch import write_table
 from ablate.plan import resolve
 from ablate.rundir import State, StudyDir
 
@@ -181,6 +185,38 @@ def test_a_cached_study_is_the_same_study(large: StudyDir) -> None:
         assert one.configs == other.configs
     again.curves["train/loss"] = 0.0  # the reader's own
     assert (load(large.path).curves["train/loss"] > 0).all()
+
+
+@pytest.mark.parametrize("written", ["as before", "as now", "nulls", "unequal", "one is missing"])
+def test_curves_decoded_at_once_are_those_read_one_by_one(
+    large: StudyDir, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, trial in enumerate(large.trials()):
+        table = pq.read_table(trial.metrics_path)
+        if written == "nulls":
+            loss = [None if i % 3 == number else x for i, x in enumerate(table["train/loss"])]
+            values = pa.array([None if x is None else x.as_py() for x in loss], pa.float64())
+            table = table.set_column(table.column_names.index("train/loss"), "train/loss", values)
+        elif written == "unequal" and number == 1:
+            table = table.drop_columns(["train/loss"])
+        if written == "as before":
+            pq.write_table(table, trial.metrics_path, compression="zstd")
+        else:
+            write_table(table, trial.metrics_path)
+    if written == "one is missing":
+        large.trials()[2].metrics_path.unlink()
+    at_once = columns.read_columns([t.metrics_path for t in large.trials()], None, KEYS)
+    assert (at_once is None) == (written in ("unequal", "one is missing"))
+    found = {}
+    for asked in (None, ["train/loss"]):
+        shutil.rmtree(large.path / ".cache", ignore_errors=True)
+        found[str(asked)] = load(large.path, columns=asked), load(large.path)
+    monkeypatch.setattr("ablate.analysis.frames.read_columns", lambda *_: None)
+    for asked in (None, ["train/loss"]):
+        shutil.rmtree(large.path / ".cache", ignore_errors=True)
+        first, again = found[str(asked)]
+        pd.testing.assert_frame_equal(load(large.path, columns=asked).curves, first.curves)
+        pd.testing.assert_frame_equal(load(large.path).curves, again.curves)
 
 
 def test_nothing_stale_comes_out_of_the_cache(large: StudyDir) -> None:

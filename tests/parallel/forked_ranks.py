@@ -1,8 +1,9 @@
 """Runs a trial in several processes for each request on standard input, forked from one that has
 torch loaded; answers with their exit codes.
 
-A request may name a signal that a process sends itself when it asks for the batch of some step (or
-when it has written its piece of a checkpoint), or an error that it raises there.
+A request may ask for a count of the sums over processes, or name a signal that a process sends
+itself when it asks for the batch of some step (or when it has written its piece of a checkpoint),
+or an error that it raises there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,17 @@ from ablate.train.parallel import sharded
 
 def arm(fault: dict[str, Any]) -> None:
     next_batch = run.Run.next_batch
+
+    if "count" in fault:  # a character for each sum over the processes
+        reduce = torch.distributed.all_reduce
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            with open(fault["count"], "a") as file:
+                file.write(".")
+            return reduce(*args, **kwargs)
+
+        torch.distributed.all_reduce = counted
+        return
 
     if "save" in fault:  # after this process has written its piece
         shards.sum_of = lambda path: os.kill(os.getpid(), signal.Signals[fault["signal"]])

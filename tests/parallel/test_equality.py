@@ -95,3 +95,18 @@ def test_several_processes_compute_what_one_computes(
     chosen = config(**VARIETIES[variety], parallel=parallel)
     key_bias = chosen["model"]["include_bias"]
     compare(crew, trial(chosen), alone(chosen), processes, key_bias=key_bias)
+
+
+def test_accumulating_gradients_costs_no_further_sums_over_the_processes(
+    crew: Crew,
+    config: Callable[..., Config],
+    trial: Callable[[Config], TrialDir],
+    tmp_path: Path,
+) -> None:
+    counts = []
+    for micro in (None, 2):
+        train = {"steps": 3, "micro_batch_size": micro, "measure_every": 0, "validate_every": 0}
+        made, count = trial(config(train=train)), tmp_path / f"count{micro}"
+        assert crew.run(made, 2, fault={"rank": 0, "count": str(count)}) == [0, 0], said(made)
+        counts.append(len(count.read_text()))
+    assert counts[0] == counts[1] > 3

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config.fingerprint import fingerprint
+from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 from ablate.model.config import ModelConfig
 from ablate.plan import decide_hash, plan_sweep, resolve
@@ -325,6 +326,18 @@ def test_every_ready_sweep_is_a_sound_plan(name: str, tmp_path, monkeypatch) -> 
     assert len(made.arms) >= 4
     assert made.smallest_detectable_effect is None
     assert list(tmp_path.iterdir()) == []
+
+
+NESTED = sorted((Path(__file__).parents[2] / "sweeps").glob("*/*.yaml"))
+
+
+@pytest.mark.parametrize("name", [f"{path.parent.name}/{path.stem}" for path in NESTED])
+def test_a_sweep_in_a_folder_is_planned_as_it_is_named(name: str, tmp_path, monkeypatch) -> None:
+    """Without `study=`: the study gets a name that is one folder."""
+    monkeypatch.chdir(tmp_path)
+    made = plan_sweep([f"sweep={name}"], cwd=tmp_path)
+    assert made.study == name.replace("/", "-")
+    assert TrialConfig.from_mapping(made.trials[0].config).study == made.study
 
 
 def test_gpt2_to_olmo2_ends_at_olmo2(tmp_path) -> None:

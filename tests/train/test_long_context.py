@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from ablate.rundir import State, TrialDir
 from ablate.train import inference, run_trial
 from ablate.train import trial as training
 
+ROOT = Path(__file__).parents[2]
 ROPE = {"rope": True, "max_sequence_length": 32}
 OWN = {"name": "dynamic", "budget": 16, "recent": 4, "sinks": 2, "tokens": 64, "chunk": 8}
 
@@ -129,3 +133,14 @@ def test_a_text_shorter_than_the_stream_is_refused_before_anything_is_written(
 def test_what_cannot_be_measured_is_refused_before_the_first_step(config: Any) -> None:
     with pytest.raises(ConfigError, match="evictions shift"):
         TrialConfig.from_mapping(config(model={"alibi": True}, cache=OWN))
+
+
+@pytest.mark.slow
+def test_32768_tokens_stream_through_a_bounded_cache_within_4_gib() -> None:
+    """In a process of its own, whose memory is all of it: libraries, weights, activations."""
+    options = ["--stream=dynamic", "--tokens=32768", "--budget=512", "--chunk=64"]
+    command = [sys.executable, "-m", "benchmarks.long_context", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    row = json.loads(done.stdout)
+    assert row["peak"] < 4 * 2**30
+    assert row["cache/bytes"] == 4 * 2 * 512 * 128 * 4, "layers x (keys, values) x held x d x fp32"
