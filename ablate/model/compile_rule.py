@@ -11,8 +11,8 @@ to win back, twice over, what the first compilation costs:
 | CPU  | 60 G a thread         | 0.1             | 30                   |
 | CUDA | 200 T, and 1.5 ms for the launches of each layer | 0.2 | 60            |
 
-Those of the CPU were measured (docs/performance.md), the share at its low end. Those of CUDA are an
-estimate: nobody has measured them for this program.
+Those of the CPU were measured (docs/performance.md; the rate on a CPU of another kind), the share
+taken lower. Those of CUDA are an estimate: nobody has measured them for this program.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Phases:
     """A stopwatch that is told what has just ended."""
 
     def __init__(self, device: torch.device) -> None:
-        self._events = device.type == "cuda"
+        self._cuda = device if device.type == "cuda" else None
         self._seconds: dict[str, float] = defaultdict(float)
         self._spans: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
         self._host: float | None = None
@@ -54,8 +54,8 @@ class Phases:
         return seconds | {f"time/{k}": Span(v) for k, v in self._spans.items()}
 
     def _event(self) -> Any:
-        if not self._events:
+        if self._cuda is None:
             return None
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._cuda))
         return event
