@@ -69,7 +69,10 @@ def trained(folder: Path, group: str, option: str) -> list[dict[str, Any]]:
     trial = TrialDir(folder / f"{group}-{option}")
     trial.create(config, STEPS)
     assert run_trial(trial.acquire(), config).status == "done"
-    return [{k: v for k, v in row.items() if "per_second" not in k} for row in trial.stitched()]
+    return [
+        {k: v for k, v in row.items() if not ("per_second" in k or k.startswith("time/"))}
+        for row in trial.stitched()
+    ]
 
 
 def test_the_groups_are_found() -> None:

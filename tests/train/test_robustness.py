@@ -34,7 +34,10 @@ def finished(settings: dict[str, Any], folder: Path) -> tuple[dict[str, Any], li
     trial = TrialDir(folder)
     trial.create(settings, settings["train"]["steps"])
     summary = run_trial(trial.acquire(), settings).summary
-    rows = [{k: v for k, v in r.items() if "per_second" not in k} for r in trial.stitched()]
+    rows = [
+        {k: v for k, v in r.items() if not ("per_second" in k or k.startswith("time/"))}
+        for r in trial.stitched()
+    ]
     return summary, rows, trial
 
 
