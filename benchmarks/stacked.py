@@ -24,10 +24,10 @@ from ablate.config.schema import TrialConfig
 from ablate.plan import resolve
 from ablate.train.batch import to_tensors
 from ablate.train.clip import gradient_norms
+from ablate.train.clock import ratio
 from ablate.train.loop import accumulate_gradients
 from ablate.train.run import Run, assemble
 from ablate.train.stacked import Seat, Stack
-from benchmarks.step import ratio
 
 
 def configs(width: int, members: int, device: str, words: Sequence[str]) -> list[TrialConfig]:
@@ -78,7 +78,7 @@ def measure(
             ways[way](step)
             seconds[way].append(_now(place) - began)
     took = {way: np.array(values[2:]) for way, values in seconds.items()}
-    middle, low, high = ratio(took["plain"], took["stacked"])
+    gain = ratio(took["plain"], took["stacked"])
     tokens = members * given[0].train.batch_size * 64
     return {
         "device": device if device == "cpu" else torch.cuda.get_device_name(place),
@@ -87,9 +87,9 @@ def measure(
         "parameters": sum(p.numel() for p in plain[0].parameters),
         "plain_tokens_per_second": tokens / float(np.median(took["plain"])),
         "stacked_tokens_per_second": tokens / float(np.median(took["stacked"])),
-        "ratio": middle,
-        "low": low,
-        "high": high,
+        "ratio": gain.middle,
+        "low": gain.low,
+        "high": gain.high,
         "rounds": rounds,
     }
 
