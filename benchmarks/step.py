@@ -25,13 +25,15 @@ from ablate.plan import single_trial
 from ablate.train.bench import Timing, bench_peers, peers_of
 
 FAMILIES = {
-    "gpt2": ["model=gpt2"],
+    "gpt2": ["model=gpt2", "activation=gelu"],
     "olmo1": ["model=olmo1"],
     "olmo2": ["model=olmo2"],
     "olmo3": ["model=olmo2", "model.sliding_window_pattern=[64,64,64,-1]"],
     "llama": ["model=llama", "model.mlp_ratio=8"],
 }
-"""OLMo 3 is OLMo 2 with windows in three layers of four, here of a quarter of the length."""
+"""GPT-2 with the exact GELU, which every peer has. OLMo 3 is OLMo 2 with windows in three layers of
+four, here of a quarter of the length.
+"""
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,7 @@ def _ai2_objection(config: ModelConfig) -> str | None:
     if scheme not in ("learned", "rope", "alibi"):
         return f"has no position scheme {scheme}"
     if config.activation_type not in ("gelu", "relu", "swiglu"):
-        # Its gelu is the exact one; the tanh form costs the same and is what GPT-2 has.
-        return None if config.activation_type == "gelu_tanh" else "has no such activation"
+        return f"has no activation {config.activation_type}"
     return None
 
 
@@ -75,7 +74,6 @@ def _ai2(config: ModelConfig) -> nn.Module:
         "block_type": olmo.BlockType,
         "layer_norm_type": olmo.LayerNormType,
     }
-    fields["activation_type"] = config.activation_type.removesuffix("_tanh")
     fields |= {name: kind(fields[name]) for name, kind in kinds.items()}
     fields |= {"init_fn": olmo.InitFnType("normal"), "init_device": "cpu", "precision": None}
     return OLMo(olmo.ModelConfig(**fields))
@@ -97,8 +95,8 @@ def _family(c: ModelConfig) -> str | None:
         return None
     windows = c.sliding_window_pattern is not None or c.sliding_window is not None
     learned = c.position_scheme == "learned" and c.include_bias and c.weight_tying
-    tanh = c.activation_type in ("gelu", "gelu_tanh")
-    if learned and tanh and not (rms or c.norm_after or c.attention_layer_norm or windows):
+    smooth = c.activation_type in ("gelu", "gelu_tanh")
+    if learned and smooth and not (rms or c.norm_after or c.attention_layer_norm or windows):
         return "gpt2"
     gated = c.position_scheme == "rope" and c.activation_type == "swiglu" and not c.include_bias
     if not gated or c.yarn_factor is not None:
