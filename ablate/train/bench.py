@@ -20,11 +20,12 @@ from ablate.train.batch import to_tensors
 from ablate.train.clip import gradient_norms
 from ablate.train.clock import alternate, ratio, spread
 from ablate.train.compiling import warm_up
+from ablate.train.determinism import deterministic
 from ablate.train.device import choose_device, seed_step
 from ablate.train.peak_flops import peak_flops
 from ablate.train.peers import PEERS, is_installed
 from ablate.train.run import Run, assemble
-from ablate.train.trial import deterministic, device_name
+from ablate.train.trial import device_name
 
 __all__ = ["Timing", "bench_arm", "bench_peers", "peers_of"]
 

@@ -25,11 +25,11 @@ from ablate.spikes import Event
 from ablate.train import checkpoint
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
+from ablate.train.determinism import deterministic
 from ablate.train.loader import Loader
 from ablate.train.loop import train
 from ablate.train.measure import measure
 from ablate.train.run import Run, assemble, choose_device
-from ablate.train.trial import deterministic
 from ablate.train.watch import Watch
 
 __all__ = ["replay"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
 from ablate.train.compiling import warm_up
+from ablate.train.determinism import deterministic
 from ablate.train.inference import measure_inference
 from ablate.train.loader import Loader
 from ablate.train.loop import train
@@ -262,22 +262,3 @@ def instability(losses: list[float]) -> dict[str, float]:
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-@contextlib.contextmanager
-def deterministic(threads: int) -> Iterator[None]:
-    """The same bits each time: so many threads, and kernels that keep their order of summation."""
-    threads_before, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    flags: Any = torch.utils.deterministic
-    fill = flags.fill_uninitialized_memory
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # asked for by cuBLAS
-    torch.set_num_threads(threads)
-    # The same as use_deterministic_algorithms, which imports the compiler too (2 s).
-    torch.set_deterministic_debug_mode("warn")
-    flags.fill_uninitialized_memory = False  # a debugging aid that costs time
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads_before)
-        torch.set_deterministic_debug_mode(mode)
-        flags.fill_uninitialized_memory = fill

@@ -210,3 +210,18 @@ def test_an_error_of_the_pass_reaches_every_member(config, tmp_path, monkeypatch
     monkeypatch.setattr(Stack, "_losses", full)
     ends = train_together(tmp_path, members(config, 3))
     assert all(isinstance(end, MemoryError) for end in ends)
+
+
+def test_who_ends_first_leaves_the_others_their_settings(config, tmp_path: Path) -> None:
+    """Threads and determinism are settings of the process, which every member is in."""
+    found: list[tuple[int, int]] = []
+
+    def look() -> None:
+        found.append((torch.get_num_threads(), torch.get_deterministic_debug_mode()))
+
+    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    settings = members(config, 2)
+    train_together(tmp_path, settings, {0: lambda: "preempted", 1: look})
+    assert len(found) > 2
+    assert set(found) == {(1, 1)}
+    assert (torch.get_num_threads(), torch.get_deterministic_debug_mode()) == before
