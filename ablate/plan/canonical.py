@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ablate.config.fingerprint import completed
 from ablate.config.schema import TrialConfig
 from ablate.config.sources import SOURCES, sources
 from ablate.model.config import ModelConfig
 
-__all__ = ["RUN_FIELDS", "difference", "flat", "resolve", "section"]
+__all__ = ["RUN_FIELDS", "difference", "flat", "resolve", "section", "typed"]
 
 RUN_FIELDS = frozenset({"seed", "study", "runs_dir", "force", "track", "cluster"})
 """What an arm is not made of: which trial, where it lies, who watches."""
@@ -29,6 +30,15 @@ def resolve(tree: Mapping[str, Any]) -> dict[str, Any]:
     resolved["model"] = section(ModelConfig.from_mapping(config.model))
     found = sources(resolved)
     return {**resolved, SOURCES: found} if found else resolved
+
+
+def typed(config: Mapping[str, Any]) -> TrialConfig:
+    """Of an arm, also one that was frozen before some fields were there: those are at their
+    defaults.
+
+    Its study's name is left out: it may be the sweep's (claims/cache) until a folder is made of it.
+    """
+    return TrialConfig.from_mapping({**config, "study": None})
 
 
 def section(value: Any) -> Any:
@@ -52,7 +62,10 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Dotted field -> [value in a, value in b], where two configurations differ as arms."""
+    """Dotted field -> [value in a, value in b], where two configurations differ as arms; a field
+    that one of them is older than has its default there.
+    """
+    a, b = completed(a), completed(b)
     changed: dict[str, list[Any]] = {}
     for key in [*a, *(k for k in b if k not in a)]:
         if key in RUN_FIELDS or a.get(key) == b.get(key):
