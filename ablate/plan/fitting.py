@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate.errors import PlanError
+from ablate.config.schema import ClusterConfig
+from ablate.errors import ConfigError, PlanError
+from ablate.plan.canonical import flat, section, typed
 from ablate.plan.memory import Memory, memory_of
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ __all__ = ["gib", "offered", "refuse_too_large", "too_large"]
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 MOST_GPUS = 1024
 """More are not proposed."""
+OF_A_NODE = 8
+"""GPUs that a proposal takes a node to have."""
 
 
 def refuse_too_large(arms: Iterable[PlannedArm]) -> None:
@@ -23,40 +27,44 @@ def refuse_too_large(arms: Iterable[PlannedArm]) -> None:
     null, nothing is known, and nothing is refused.
     """
     for arm in arms:
-        offer, memory = offered(arm.config), arm.memory
-        if offer is None:
+        if (offer := offered(arm.config)) is None:
             continue
+        memory = arm.memory
         if memory.device == "cuda" and memory.peak > offer:
             raise PlanError(f"Arm {arm.name} {too_large(arm.config, memory, offer)}")
 
 
 def offered(config: Mapping[str, Any]) -> int | None:
     """Bytes of GPU memory that a process of the trial may use; trials that share a GPU share it."""
-    cluster = config["cluster"]
-    text = cluster.get("gpu_memory")
-    if text is None:
+    cluster = typed(config).cluster
+    if cluster.gpu_memory is None:
         return None
-    sharing = max(1, cluster["pack"] // max(1, cluster["gpus"]))
-    return int(text[:-1]) * UNITS[text[-1]] // sharing
+    number, unit = cluster.gpu_memory[:-1], cluster.gpu_memory[-1]
+    return int(number) * UNITS[unit] // _sharing(cluster)
+
+
+def _sharing(cluster: ClusterConfig) -> int:
+    return max(1, cluster.pack // max(1, cluster.gpus))
 
 
 def too_large(
     config: Mapping[str, Any], memory: Memory, offer: int, where: str | None = None
 ) -> str:
     """The sentences about it, after the arm's name."""
-    cluster = config["cluster"]
     if where is None:
-        sharing = max(1, cluster["pack"] // max(1, cluster["gpus"]))
-        where = f"cluster.gpu_memory={cluster['gpu_memory']} offers {gib(offer)}"
+        cluster = typed(config).cluster
+        sharing = _sharing(cluster)
+        where = f"cluster.gpu_memory={cluster.gpu_memory} offers {gib(offer)}"
         where += f" to each of {sharing} trials on it" if sharing > 1 else ""
     each = f"in each of {memory.processes} processes" if memory.processes > 1 else "at its peak"
     parts = ", ".join(f"{what} {gib(size)}" for what, size in memory.largest())
     words = _remedy(config, memory, offer)
+    most = f", up to {MOST_GPUS} GPUs" if memory.device == "cuda" else ""
     help = (
         f"It would fit with {' '.join(words)}"
         if words
-        else f"Nothing that the plan knows of makes it fit, up to {MOST_GPUS} GPUs: take a smaller "
-        "model or a shorter sequence"
+        else f"Nothing that the plan knows of makes it fit{most}: take a smaller model or shorter "
+        "sequences"
     )
     return f"needs {gib(memory.peak)} {each}, and {where}. Most of it: {parts}. {help}."
 
@@ -67,49 +75,74 @@ def gib(size: int) -> str:
 
 def _remedy(config: Mapping[str, Any], memory: Memory, offer: int) -> list[str]:
     """Overrides that make it fit, the cheapest first; none where none do."""
-    for words, changed, processes in _remedies(config, memory.processes):
+    own = dict(flat(section(typed(config))))
+    for changes, processes in _remedies(config, memory):
+        changed = _applied(config, changes)
+        if not _accepted(changed, processes):
+            continue
         if memory_of(changed, processes=processes, device=memory.device).peak <= offer:
-            return words
+            return [_word(field, value) for field, value in changes.items() if own[field] != value]
     return []
 
 
-def _remedies(
-    config: Mapping[str, Any], processes: int
-) -> Iterator[tuple[list[str], dict[str, Any], int]]:
-    """Ever more of them together: chunks of logits, micro-batches, checkpointing, GPUs."""
-    words: list[str] = []
-    changed = {
-        name: dict(part) if isinstance(part, Mapping) else part for name, part in config.items()
-    }
-    if not changed["loss"]["chunk"]:
-        changed["loss"]["chunk"] = 1024
-        words = [*words, "loss.chunk=1024"]
-        yield words, changed, processes
-    train = changed["train"]
-    rows = train["micro_batch_size"] or train["batch_size"]
+def _remedies(config: Mapping[str, Any], memory: Memory) -> Iterator[tuple[dict[str, Any], int]]:
+    """Ever more of them together: chunks of logits, micro-batches, checkpointing, GPUs.
+
+    Yields:
+        Fields of the configuration to their new values, and the processes that share it then.
+    """
+    trial, processes = typed(config), memory.processes
+    train, cluster = trial.train, trial.cluster
+    changes: dict[str, Any] = {}
+    if not trial.loss.chunk:
+        changes = {"loss.chunk": 1024}
+        yield changes, processes
+    rows = train.micro_batch_size or train.batch_size
     while rows > processes and rows % 2 == 0 and (rows // 2) % processes == 0:
         rows //= 2
-        train["micro_batch_size"] = rows
-        yield [*words, f"train.micro_batch_size={rows}"], changed, processes
-    if train["micro_batch_size"] != config["train"]["micro_batch_size"]:
-        words = [*words, f"train.micro_batch_size={rows}"]
-    if train["activation_checkpointing"] != "whole_layer":
-        train["activation_checkpointing"] = "whole_layer"
-        words = [*words, "train.activation_checkpointing=whole_layer"]
-        yield words, changed, processes
-    if config["parallel"]["name"] != "fsdp":
-        words = [*words, "parallel=fsdp"]
-        changed["parallel"] = {**changed["parallel"], "name": "fsdp"}
+        changes = {**changes, "train.micro_batch_size": rows}
+        yield changes, processes
+    if train.activation_checkpointing != "whole_layer":
+        changes = {**changes, "train.activation_checkpointing": "whole_layer"}
+        yield changes, processes
+    if trial.parallel.name != "fsdp":
+        changes = {**changes, "parallel.name": "fsdp"}
         if processes > 1:
-            yield words, changed, processes
+            yield changes, processes
+    if memory.device == "cpu":
+        return
+    if cluster.pack > 1:  # each on GPUs of its own, which are whole then
+        changes = {**changes, "cluster.pack": 1, "cluster.stack": 1}
     gpus = processes
-    while gpus < MOST_GPUS:
+    while 2 * gpus <= MOST_GPUS and train.batch_size % (2 * gpus) == 0:
         gpus *= 2
-        if train["batch_size"] % gpus:
-            return
-        train["micro_batch_size"] = None if rows > train["batch_size"] else max(rows, gpus)
-        few, nodes = min(gpus, 8), max(1, gpus // 8)
-        over = [w for w in words if not w.startswith("train.micro")]
-        over += [f"train.micro_batch_size={train['micro_batch_size']}"]
-        over += [f"cluster.gpus={few}"] + ([f"cluster.nodes={nodes}"] if nodes > 1 else [])
-        yield over, changed, gpus
+        few, nodes = min(gpus, OF_A_NODE), max(1, gpus // OF_A_NODE)
+        if few * nodes != gpus:
+            continue
+        # A pass takes as many rows of every process; fewer than before, where that is possible.
+        sizes = (n for n in range(gpus, train.batch_size + 1, gpus) if train.batch_size % n == 0)
+        size = next(n for n in sizes if n >= rows)
+        place = {"cluster.gpus": few, "cluster.nodes": nodes}
+        yield {**changes, "train.micro_batch_size": size, **place}, gpus
+
+
+def _applied(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    changed = dict(config)
+    for field, value in changes.items():
+        part, _, name = field.partition(".")
+        changed[part] = {**changed.get(part, {}), name: value}
+    return changed
+
+
+def _accepted(config: Mapping[str, Any], processes: int) -> bool:
+    """Whether so many processes may train it so."""
+    try:
+        trial = typed(config)
+        trial.parallel.check(trial.train, processes)
+    except ConfigError:
+        return False
+    return True
+
+
+def _word(field: str, value: Any) -> str:
+    return f"{field.removesuffix('.name')}={value}"

@@ -139,10 +139,12 @@ def processes_of(trial: TrialConfig) -> int:
 
 
 def device_of(trial: TrialConfig) -> str:
-    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one."""
-    device = trial.train.device
+    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one, or
+    where it is said how large it is.
+    """
+    device, cluster = trial.train.device, trial.cluster
     if device == "auto":
-        return "cuda" if trial.cluster.gpus else "cpu"
+        return "cuda" if cluster.gpus or cluster.gpu_memory is not None else "cpu"
     return "cuda" if device.startswith("cuda") else "cpu"
 
 
