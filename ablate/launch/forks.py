@@ -23,11 +23,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ablate.config.schema import TrialConfig
 from ablate.errors import AblateError, TrialEndedError, TrialHeldError
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.stop import SIGNALS
 from ablate.launch.together import run_together
+from ablate.model.config import ModelConfig
 from ablate.rundir import TrialDir
 
 __all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
@@ -42,7 +44,10 @@ def serve(runner: str) -> None:
     """Answers requests until the input ends and the last child is gone."""
     replies = os.dup(1)
     os.dup2(2, 1)  # what an import prints must not mix with the replies
-    importlib.import_module("pyarrow.parquet")
+    for module in ("pyarrow.parquet", "yaml"):
+        importlib.import_module(module)
+    TrialConfig.from_mapping({"model": {}})  # resolves the types of all fields, once for all
+    ModelConfig.from_mapping({})
     server = Server(replies, load_runner(runner))
     server.reply(event="ready", gpus=_count_gpus())
     gc.collect()

@@ -106,7 +106,7 @@ def run_job(
                         if end["status"] == "preempted" and trial.cancel_asked():
                             # Whatever stopped it: the signal that follows the mark is faster than
                             # the heartbeat that sees it.
-                            end |= CANCELLED
+                            end |= admission.CANCELLED
                 stop.finishing = True
                 state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
                 if not attempt.release(state):
@@ -183,9 +183,6 @@ def _outcome(
             status = "preempted"  # SLURM starts it again, within the budget of `admission`
         admission.note(attempt, outcome, error)
         return _ended(status, outcome, reason_of(error), getattr(error, "step", None))
-
-
-CANCELLED = {"status": "cancelled", "outcome": "cancelled", "reason": "as ablate cancel asked"}
 
 
 def _ended(status: str, outcome: str, reason: str | None, step: int | None) -> dict[str, Any]:

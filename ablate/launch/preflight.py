@@ -11,14 +11,12 @@ from typing import Any
 
 from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
-from ablate.config.sources import edited
 from ablate.data import Data, check_inference, open_data, open_shifted
-from ablate.errors import ConfigError, PlanError, StudyError
+from ablate.errors import ConfigError, PlanError
 from ablate.launch.ranks import rank_of
 from ablate.plan import gib, memory_of, too_large
 from ablate.rundir import (
     StudyDir,
-    TrialDir,
     check_frozen_data,
     data_key,
     frozen_data,
@@ -28,7 +26,7 @@ from ablate.rundir import (
 
 __all__ = [
     "check_data", "check_data_of_all", "check_fits", "check_training", "check_writable",
-    "freeze_data", "refuse_edited",
+    "freeze_data",
 ]  # fmt: skip
 
 
@@ -121,30 +119,6 @@ def freeze_data(study: StudyDir, found: Mapping[str, str]) -> None:
     if set(found) - set(frozen_data(study.path)):
         with study.lock():
             keep_data(study.path, found)
-
-
-def refuse_edited(study: StudyDir, trials: Iterable[TrialDir]) -> None:
-    """Before an attempt is spent: code behind import paths that is not what was planned.
-
-    Raises:
-        StudyError: naming the arms and the remedy.
-    """
-    arms = {entry["id"]: entry["arm"] for entry in study.manifest().get("trials", [])}
-    seen: dict[str, list[str]] = {}
-    for trial in trials:
-        arm = arms.get(trial.id, trial.id)
-        if arm not in seen:
-            seen[arm] = edited(trial.config())
-    changed = {arm: variants for arm, variants in seen.items() if variants}
-    if not changed:
-        return
-    said = "; ".join(f"{arm}: {', '.join(variants)}" for arm, variants in changed.items())
-    replace = " ".join(f"--replace {arm}" for arm in changed)
-    raise StudyError(
-        f"The code behind an import path was edited after {study.name} was planned ({said}), so "
-        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.name} "
-        f"{replace}"
-    )
 
 
 def check_fits(config: Mapping[str, Any], device: str, bytes_there: int) -> None:
