@@ -26,10 +26,11 @@ from ablate.train import checkpoint
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
 from ablate.train.determinism import deterministic
+from ablate.train.device import choose_device
 from ablate.train.loader import Loader
 from ablate.train.loop import train
 from ablate.train.measure import measure
-from ablate.train.run import Run, assemble, choose_device
+from ablate.train.run import Run, assemble
 from ablate.train.watch import Watch
 
 __all__ = ["replay"]

@@ -19,6 +19,7 @@ from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
 from ablate.train.compiling import warm_up
 from ablate.train.determinism import deterministic
+from ablate.train.device import choose_device
 from ablate.train.inference import measure_inference
 from ablate.train.loader import Loader
 from ablate.train.loop import train
@@ -26,7 +27,7 @@ from ablate.train.parallel import build_parallel
 from ablate.train.peak_flops import peak_flops
 from ablate.train.phases import PHASES
 from ablate.train.record import Record, Silence
-from ablate.train.run import Run, assemble, choose_device
+from ablate.train.run import Run, assemble
 from ablate.train.stacked import Seat
 from ablate.train.watch import Watch
 
