@@ -23,13 +23,17 @@ make one batch while it computes another."""
 class Loader:
     """Hands out the batch of each step, on the device.
 
-    With `run.ahead` (on a GPU) a thread makes so many batches in advance, in pinned memory, from
-    which the device fetches them by itself. Without, each is made when it is asked for.
+    With `ahead` a thread makes so many batches in advance, on a GPU in pinned memory, from which
+    the device fetches them by itself. Without, each is made when it is asked for.
+
+    Args:
+        run: whose batches they are.
+        ahead: None: as suits the device.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, ahead: int | None = None) -> None:
         self._run, self._pinned = run, run.device.type == "cuda"
-        self._ahead = AHEAD * self._pinned if run.ahead is None else run.ahead
+        self._ahead = AHEAD * self._pinned if ahead is None else ahead
         self._thread = ThreadPoolExecutor(1, "loader") if self._ahead else None
         self._made: dict[int, Future[TensorBatch]] = {}
 

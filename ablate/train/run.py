@@ -75,8 +75,6 @@ class Run:
     phases: Phases
     attention: dict[str, str]
     """The kernels that compute it in a step, each with the reason."""
-    ahead: int | None = None
-    """Batches that are made before they are asked for; None: as suits the device."""
     shifted: Data | None = None
     """Text of another domain, where it is to be validated too."""
 
