@@ -198,6 +198,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     records = [a.record() for a in attempt.trial.attempts() if a.has_begun()]
     if len(widths := {int(r.get("stacked", 1)) for r in records} | {1}) > 1:
         summary["stacked"] = max(widths)  # models in one batch, which rounds otherwise
+        summary["mfu"] = None  # its seconds are those of all members, its FLOPs its own
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own
