@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from fake_training import make_study, make_trial
 
 from ablate.config.compose import Composer
 from ablate.errors import ConfigError
-from ablate.launch.local import Quiet, run_missing
-from ablate.launch.pool import Pool
+from ablate.launch.forks import CRASHED, HELD, RAN
+from ablate.launch.local import Quiet, Study, _take, run_missing
+from ablate.launch.pool import Ended, Pool
 from ablate.launch.stacks import Stacks
 from ablate.plan import resolve
 from ablate.plan.stacking import graph_of, reason_alone, stacking_of
@@ -147,6 +149,33 @@ def test_one_that_is_held_is_waited_for_and_the_others_run(tmp_path):
     assert trials[1].live_state().status == "running"
     held.release(trials[1].state().replace(status="preempted"))
     assert launched(study, None)[trials[1].id] == ["done"]
+
+
+def test_one_that_is_held_is_waited_for_also_where_another_crashes(tmp_path):
+    path = tmp_path / "runs" / "s"
+    trials = [
+        make_trial(path, "a", seed=0, fail_at=3, how="crash", always=True),
+        make_trial(path, "a", seed=1),
+        make_trial(path, "a", seed=2),
+    ]
+    study = make_study(path, trials)
+    held = trials[1].acquire()  # by this process, which lives
+    held.heartbeat()
+    with Pool(SEATED) as pool:
+        # As when another launch takes it after this one has looked.
+        pool.start(trials, seats=[t.id for t in trials])
+        ends = {}
+        while pool.running:
+            ends |= {end.trial.id: end.code for end in pool.wait(0.2)}
+    assert [ends[t.id] for t in trials] == [CRASHED, HELD, RAN]
+    watcher = Watcher()
+    with Pool(SEATED) as pool:
+        queue = Study(queue=deque())
+        for trial in trials:
+            _take(queue, pool, Ended(trial, ends[trial.id]), watcher)
+    assert queue.elsewhere == [trials[1]]
+    assert [watcher.states.get(t.id) for t in trials] == [["failed"], None, ["done"]]
+    assert study.trial(trials[1].id).live_state().status == "running"
 
 
 def test_a_cancelled_member_leaves_and_the_others_go_on(tmp_path):
