@@ -6,7 +6,8 @@ One JSON object a line. On standard input {"do": "run", "trials": [PATH, ...], "
 "again": [...], "gpu": N} (several trials are one stack, see `together`),
 {"do": "check", "configs": [...]} and {"do": "stop"}; the end of input is a stop too, so nothing
 outlives a launcher that was killed. On standard output {"event": "ready", "gpus": N},
-{"event": "checked", "error": TEXT} and {"event": "ended", "trials": [PATH, ...], "codes": [N, ...]}.
+{"event": "checked", "error": TEXT} and {"event": "ended", "trials": [PATH, ...],
+"codes": [N, ...]}.
 """
 
 from __future__ import annotations

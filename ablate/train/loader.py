@@ -7,6 +7,7 @@ that one, and what was made in vain is dropped.
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -34,7 +35,9 @@ class Loader:
     def __init__(self, run: Run, ahead: int | None = None) -> None:
         self._run, self._pinned = run, run.device.type == "cuda"
         self._ahead = AHEAD * self._pinned if ahead is None else ahead
-        self._thread = ThreadPoolExecutor(1, "loader") if self._ahead else None
+        # Named after the trial's own thread, so that what it logs goes to the trial's log.
+        name = f"{threading.current_thread().name}/loader"
+        self._thread = ThreadPoolExecutor(1, name) if self._ahead else None
         self._made: dict[int, Future[TensorBatch]] = {}
 
     def __enter__(self) -> Loader:

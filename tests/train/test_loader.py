@@ -25,7 +25,7 @@ def ahead(monkeypatch, count: int) -> None:
 
 
 def threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("loader")]
+    return [t.name for t in threading.enumerate() if "/loader" in t.name]
 
 
 @pytest.mark.parametrize("batching", ["concat", "packed"])
