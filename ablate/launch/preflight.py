@@ -150,13 +150,13 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.device import choose_device
     from ablate.train.kernel import attention_of
     from ablate.train.memory import check_memory, device_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.parallel.units import units
     from ablate.train.precision import Precision
     from ablate.train.respond import build_response
-    from ablate.train.run import choose_device
     from ablate.train.schedule import build_schedule
 
     typed = TrialConfig.from_mapping(config)
