@@ -4,7 +4,6 @@ must be importable.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ablate.plan import gib, memory_of, too_large
 from ablate.rundir import (
     StudyDir,
     check_frozen_data,
+    check_writable,
     data_key,
     frozen_data,
     keep_data,
@@ -25,25 +25,14 @@ from ablate.rundir import (
 )
 
 __all__ = [
-    "check_data", "check_data_of_all", "check_fits", "check_training", "check_writable",
+    "check_data", "check_data_of_all", "check_fits", "check_runs_dir", "check_training",
     "freeze_data",
 ]  # fmt: skip
 
 
-def check_writable(runs_dir: Path) -> None:
-    """Tries it, for permissions do not tell of read-only or full disks; leaves nothing behind.
-
-    Raises:
-        ConfigError: for a folder in which no study can be made.
-    """
-    there = next(p for p in (runs_dir, *runs_dir.absolute().parents) if p.exists())
-    try:
-        Path(tempfile.mkdtemp(prefix=".ablate-", dir=there)).rmdir()
-    except OSError as error:
-        reason = f"cannot be written ({there}: {error.strerror})"
-        raise ConfigError(
-            "runs_dir", str(runs_dir), reason, "Name another: runs_dir=FOLDER"
-        ) from None
+def check_runs_dir(folder: Path) -> None:
+    """Raises ConfigError for a folder in which no study can be made."""
+    check_writable(folder, "runs_dir", "Name another: runs_dir=FOLDER")
 
 
 def check_data(config: Mapping[str, Any], *, progress: bool = False) -> Data:
