@@ -51,14 +51,14 @@ class PlannedArm:
     @functools.cached_property
     def attention(self) -> dict[str, dict[str, str]]:
         """Kind of device to kernel to the reason for it; raises ConfigError where none serves."""
-        from ablate.plan.roads import attention
+        from ablate.plan.kernel_choice import attention
 
         return attention(self.config)
 
     @functools.cached_property
     def compiled(self) -> dict[str, dict[str, Any]]:
         """Kind of device to whether steps are compiled there, and why."""
-        from ablate.plan.roads import compiled
+        from ablate.plan.kernel_choice import compiled
 
         return compiled(self.config)
 
