@@ -19,7 +19,7 @@ from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, ru
 from ablate.cli.memory_view import memory_line
 from ablate.cli.stack_view import stack_lines
 from ablate.errors import show
-from ablate.plan import Plan, PlannedArm, gib, road_lines
+from ablate.plan import Plan, PlannedArm, gib, kernel_lines
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
@@ -160,7 +160,7 @@ def _foot(plan: Plan) -> list[str]:
         if len(names) > MOST_NAMED:
             who = f"{len(names)} of {len(plan.arms)} arms"
         lines.append(f"Paired with its reference after resizing, {who}: {paired}.")
-    lines += road_lines(plan.arms)
+    lines += kernel_lines(plan.arms)
     lines += rule_lines(plan.decide, plan.seeds) + claim_lines(plan.claim or [])
     lines += learning_lines(plan) + cost_lines(plan)
     lines += stack_lines(plan)
@@ -190,12 +190,22 @@ def check_view(results: Sequence[Any], width: int) -> RenderableType:
     """The proofs of `--check`, one line for each arm, and how good the plan's memory is."""
     lines = [Text(""), Text("Checked by building:", style="bold")]
     lines += [Text(f"  {result.arm}: {result.proof}") for result in results]
-    worst = max(results, key=lambda result: abs(result.off))
-    lines.append(
-        Text(
-            f"Activations by formula are off by {worst.off:+.1%} at the most, in {worst.arm}: "
-            f"{gib(worst.activations)} where autograd keeps {gib(worst.traced)} "
-            f"({worst.layers} layers on a CPU)."
-        )
+    worst = max(
+        (result for result in results if result.off is not None),
+        key=lambda result: abs(result.off),
+        default=None,
     )
+    if worst is not None:
+        lines.append(
+            Text(
+                f"Activations by formula are off by {worst.off:+.1%} at the most, in {worst.arm}: "
+                f"{gib(worst.activations)} where autograd keeps {gib(worst.traced)} "
+                f"({worst.layers} layers on a CPU)."
+            )
+        )
+    lines += [
+        Text(f"{result.arm}: its activations were not traced ({result.not_traced}).")
+        for result in results
+        if result.off is None
+    ]
     return Group(*lines)
