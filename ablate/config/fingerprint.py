@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["completed", "fingerprint", "trial_id"]
+__all__ = ["fingerprint", "trial_id"]
 
 TOP_LEVEL = {"study", "runs_dir", "force", "track", "cluster", "sweep"}
 NESTED = {
@@ -31,14 +31,6 @@ YOUNGER = {
 
 OFF = {"parallel": "none", "batching": "concat", "cache": "none"}
 """Sections that are not there where their name is this one, and nothing is preheated."""
-
-
-def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """With the fields that came later, of a tree that was frozen before them; the same trial."""
-    whole = dict(config)
-    for section, younger in YOUNGER.items():
-        whole[section] = {**younger, **config.get(section, {})}
-    return whole
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ablate.config.fingerprint import completed
 from ablate.errors import StudyError
 from ablate.plan import (
     DecideConfig,
     SingleTrial,
     code_version,
+    completed,
     decide_hash,
     difference,
     environment,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ablate.config.fingerprint import completed
 from ablate.config.schema import TrialConfig
 from ablate.config.sources import SOURCES, sources
 from ablate.model.config import ModelConfig
 
-__all__ = ["RUN_FIELDS", "difference", "flat", "resolve", "section", "typed"]
+__all__ = ["RUN_FIELDS", "completed", "difference", "flat", "resolve", "section", "typed"]
 
 RUN_FIELDS = frozenset({"seed", "study", "runs_dir", "force", "track", "cluster"})
 """What an arm is not made of: which trial, where it lies, who watches."""
@@ -39,6 +39,24 @@ def typed(config: Mapping[str, Any]) -> TrialConfig:
     Its study's name is left out: it may be the sweep's (claims/cache) until a folder is made of it.
     """
     return TrialConfig.from_mapping({**config, "study": None})
+
+
+def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A canonical tree, also one that was frozen before some fields were there: those are at their
+    defaults, which change nothing, so it is the same trial.
+    """
+    whole = dict(config)
+    for name, fields in _defaults().items():
+        own = config.get(name, {})
+        whole[name] = {**own, **{k: v for k, v in fields.items() if k not in own}}
+    return whole
+
+
+@functools.cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    """Of every section, field by field."""
+    found = {**section(TrialConfig()), "model": section(ModelConfig())}
+    return {name: fields for name, fields in found.items() if isinstance(fields, dict)}
 
 
 def section(value: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate.config.schema import ClusterConfig
+from ablate.config.schema import ClusterConfig, TrialConfig
+from ablate.config.typed import build
 from ablate.errors import ConfigError, PlanError
 from ablate.plan.canonical import flat, section, typed
 from ablate.plan.memory import Memory, memory_of
@@ -19,7 +20,7 @@ UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 MOST_GPUS = 1024
 """More are not proposed."""
 OF_A_NODE = 8
-"""GPUs that a proposal takes a node to have."""
+"""GPUs that a proposal takes a node to have, where the configuration does not tell."""
 
 
 def refuse_too_large(arms: Iterable[PlannedArm]) -> None:
@@ -31,12 +32,12 @@ def refuse_too_large(arms: Iterable[PlannedArm]) -> None:
             continue
         memory = arm.memory
         if memory.device == "cuda" and memory.peak > offer:
-            raise PlanError(f"Arm {arm.name} {too_large(arm.config, memory, offer)}")
+            raise PlanError(f"Arm {arm.name} {too_large(arm.config, memory)}")
 
 
 def offered(config: Mapping[str, Any]) -> int | None:
     """Bytes of GPU memory that a process of the trial may use; trials that share a GPU share it."""
-    cluster = typed(config).cluster
+    cluster = build(ClusterConfig, config.get("cluster") or {}, "cluster")
     if cluster.gpu_memory is None:
         return None
     number, unit = cluster.gpu_memory[:-1], cluster.gpu_memory[-1]
@@ -48,24 +49,24 @@ def _sharing(cluster: ClusterConfig) -> int:
 
 
 def too_large(
-    config: Mapping[str, Any], memory: Memory, offer: int, where: str | None = None
+    config: Mapping[str, Any], memory: Memory, here: int | None = None, where: str = ""
 ) -> str:
-    """The sentences about it, after the arm's name."""
-    if where is None:
-        cluster = typed(config).cluster
-        sharing = _sharing(cluster)
-        where = f"cluster.gpu_memory={cluster.gpu_memory} offers {gib(offer)}"
+    """The sentences about it, after the arm's name.
+
+    Args:
+        config: of the arm.
+        memory: that it needs.
+        here: bytes of this machine's device; None: `cluster.gpu_memory` is what there is.
+        where: what is said of this machine.
+    """
+    trial = typed(config)
+    if here is None:
+        sharing = _sharing(trial.cluster)
+        where = f"cluster.gpu_memory={trial.cluster.gpu_memory} offers {gib(offered(config) or 0)}"
         where += f" to each of {sharing} trials on it" if sharing > 1 else ""
     each = f"in each of {memory.processes} processes" if memory.processes > 1 else "at its peak"
     parts = ", ".join(f"{what} {gib(size)}" for what, size in memory.largest())
-    words = _remedy(config, memory, offer)
-    most = f", up to {MOST_GPUS} GPUs" if memory.device == "cuda" else ""
-    help = (
-        f"It would fit with {' '.join(words)}"
-        if words
-        else f"Nothing that the plan knows of makes it fit{most}: take a smaller model or shorter "
-        "sequences"
-    )
+    help = _help(config, trial, memory, here)
     return f"needs {gib(memory.peak)} {each}, and {where}. Most of it: {parts}. {help}."
 
 
@@ -73,57 +74,80 @@ def gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"
 
 
-def _remedy(config: Mapping[str, Any], memory: Memory, offer: int) -> list[str]:
-    """Overrides that make it fit, the cheapest first; none where none do."""
-    own = dict(flat(section(typed(config))))
-    for changes, processes in _remedies(config, memory):
+def _help(config: Mapping[str, Any], trial: TrialConfig, memory: Memory, here: int | None) -> str:
+    """The overrides that make it fit, the cheapest first, or that none do."""
+    own = dict(flat(section(trial)))
+    for changes, processes in _remedies(config, trial, memory):
         changed = _applied(config, changes)
         if not _accepted(changed, processes):
             continue
-        if memory_of(changed, processes=processes, device=memory.device).peak <= offer:
-            return [_word(field, value) for field, value in changes.items() if own[field] != value]
-    return []
+        room = offered(changed) if here is None else here
+        if memory_of(changed, processes=processes, device=memory.device).peak <= (room or 0):
+            words = [_word(field, value) for field, value in changes.items() if own[field] != value]
+            said = f"It would fit with {' '.join(words)}"
+            if processes > memory.processes and trial.cluster.name != "slurm":
+                said += f", in {processes} processes, which cluster=slurm or torchrun starts"
+            return said
+    most = f", up to {MOST_GPUS} GPUs" if memory.device == "cuda" else ""
+    return (
+        f"Nothing that the plan knows of makes it fit{most}: take a smaller model or shorter "
+        "sequences"
+    )
 
 
-def _remedies(config: Mapping[str, Any], memory: Memory) -> Iterator[tuple[dict[str, Any], int]]:
-    """Ever more of them together: chunks of logits, micro-batches, checkpointing, GPUs.
+def _remedies(
+    config: Mapping[str, Any], trial: TrialConfig, memory: Memory
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Ever more of them together: chunks of logits, micro-batches, checkpointing, fewer trials on
+    a GPU, weights that are divided, more GPUs.
 
     Yields:
         Fields of the configuration to their new values, and the processes that share it then.
     """
-    trial, processes = typed(config), memory.processes
-    train, cluster = trial.train, trial.cluster
+    train, cluster, processes = trial.train, trial.cluster, memory.processes
     changes: dict[str, Any] = {}
     if not trial.loss.chunk:
         changes = {"loss.chunk": 1024}
         yield changes, processes
     rows = train.micro_batch_size or train.batch_size
-    while rows > processes and rows % 2 == 0 and (rows // 2) % processes == 0:
-        rows //= 2
-        changes = {**changes, "train.micro_batch_size": rows}
-        yield changes, processes
+    for size in reversed(_micro_batches(train.batch_size, processes)):
+        if size < rows:
+            rows = size
+            changes = {**changes, "train.micro_batch_size": rows}
+            yield changes, processes
     if train.activation_checkpointing != "whole_layer":
         changes = {**changes, "train.activation_checkpointing": "whole_layer"}
         yield changes, processes
+    if memory.device == "cuda" and _sharing(cluster) > 1:
+        pack = max(1, cluster.gpus)
+        changes = {**changes, "cluster.pack": pack, "cluster.stack": min(cluster.stack, pack)}
+        yield changes, processes
     if trial.parallel.name != "fsdp":
-        changes = {**changes, "parallel.name": "fsdp"}
+        fsdp = {**changes, "parallel.name": "fsdp"}
+        if _accepted(_applied(config, {"parallel.name": "fsdp"}), processes):
+            changes = fsdp
+        elif trial.parallel.name == "none":  # muon, fp16, ... divide batches alone
+            changes = {**changes, "parallel.name": "ddp"}
         if processes > 1:
             yield changes, processes
     if memory.device == "cpu":
         return
-    if cluster.pack > 1:  # each on GPUs of its own, which are whole then
+    if cluster.pack > 1:
         changes = {**changes, "cluster.pack": 1, "cluster.stack": 1}
-    gpus = processes
-    while 2 * gpus <= MOST_GPUS and train.batch_size % (2 * gpus) == 0:
-        gpus *= 2
-        few, nodes = min(gpus, OF_A_NODE), max(1, gpus // OF_A_NODE)
-        if few * nodes != gpus:
+    node = cluster.gpus if cluster.nodes > 1 else max(OF_A_NODE, cluster.gpus)
+    for gpus in range(processes + 1, MOST_GPUS + 1):
+        if train.batch_size % gpus or (gpus > node and gpus % node):
             continue
+        place = {"cluster.gpus": min(gpus, node), "cluster.nodes": max(1, gpus // node)}
         # A pass takes as many rows of every process; fewer than before, where that is possible.
-        sizes = (n for n in range(gpus, train.batch_size + 1, gpus) if train.batch_size % n == 0)
-        size = next(n for n in sizes if n >= rows)
-        place = {"cluster.gpus": few, "cluster.nodes": nodes}
+        size = next(n for n in _micro_batches(train.batch_size, gpus) if n >= rows)
         yield {**changes, "train.micro_batch_size": size, **place}, gpus
+
+
+def _micro_batches(batch_size: int, processes: int) -> list[int]:
+    """Sizes into which the batch can be cut, and each of which the processes can share."""
+    sizes = range(processes, batch_size + 1, processes)
+    return [size for size in sizes if batch_size % size == 0]
 
 
 def _applied(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,12 +139,13 @@ def processes_of(trial: TrialConfig) -> int:
 
 
 def device_of(trial: TrialConfig) -> str:
-    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one, or
-    where it is said how large it is.
+    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one. Only
+    SLURM's has to say so: elsewhere it is enough to say how large the GPU is.
     """
     device, cluster = trial.train.device, trial.cluster
     if device == "auto":
-        return "cuda" if cluster.gpus or cluster.gpu_memory is not None else "cpu"
+        known = cluster.name != "slurm" and cluster.gpu_memory is not None
+        return "cuda" if cluster.gpus or known else "cpu"
     return "cuda" if device.startswith("cuda") else "cpu"
 
 

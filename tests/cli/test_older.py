@@ -12,11 +12,11 @@ from ablate.cli.check import check
 from ablate.cli.memory_view import memory_line
 from ablate.cli.plan_view import plan_view
 from ablate.config.compose import Composer
-from ablate.config.fingerprint import YOUNGER, fingerprint
+from ablate.config.fingerprint import OFF, YOUNGER, fingerprint
 from ablate.launch.freeze import freeze
 from ablate.launch.preflight import check_training
 from ablate.launch.settings import remember_plan
-from ablate.plan import frozen_plan, memory_of, plan_sweep, resolve
+from ablate.plan import completed, difference, frozen_plan, memory_of, plan_sweep, resolve
 from ablate.rundir import StudyDir
 from ablate.rundir.configuration import read_config, write_config
 
@@ -24,11 +24,14 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 def as_of_before(config: dict[str, Any]) -> dict[str, Any]:
-    """Without any field that came later, nor sections that are made of such fields alone."""
+    """Without any field that came later, nor sections that are off or made of such fields alone."""
+    later = {**YOUNGER, "cluster": ("gpu_memory", "stack", "notify", "max_gpu_hours")}
     older: dict[str, Any] = {}
     for key, value in config.items():
-        if key in YOUNGER:
-            value = {k: v for k, v in value.items() if k not in YOUNGER[key]}
+        if key in OFF and value["name"] == OFF[key]:
+            continue
+        if key in later:
+            value = {k: v for k, v in value.items() if k not in later[key]}
         if value != {}:
             older[key] = value
     return older
@@ -38,9 +41,20 @@ def test_what_it_needs_and_whether_it_can_be_trained_is_known_as_before() -> Non
     config = resolve(Composer().compose(["size=tiny", "train.device=cpu"]))
     older = as_of_before(config)
     assert "chunk" not in older["loss"]
+    assert not older.keys() & {"parallel", "batching", "cache", "evaluate"}
     assert fingerprint(older) == fingerprint(config)
+    assert not difference(older, config)
+    assert not difference(config, older)
     check_training(older)
     assert memory_of(older) == memory_of(config)
+
+
+def test_what_a_field_is_where_it_is_absent_is_its_default() -> None:
+    """So that one table of defaults says what an older trial was."""
+    defaults = completed({})
+    for section, fields in YOUNGER.items():
+        assert {name: defaults[section][name] for name in fields} == fields
+    assert {section: defaults[section]["name"] for section in OFF} == OFF
 
 
 def make_older(study: StudyDir) -> None:
@@ -76,6 +90,13 @@ def test_it_is_shown_extended_launched_and_retried(
     code, out, _ = call("diff", f"old/{first.id}", f"old/{third.id}", "--json")
     assert list(json.loads(out)["diff"]) == ["seed"], "no field of today's tells them apart"
 
+    for verb in (
+        ["plan", "old", "--json"], ["status", "old"], ["list"], ["prune", "old"],
+        ["cancel", "old", "--dry-run"], ["launch", "old", "--dry-run"],
+        ["launch", "old", "cluster=slurm", "--dry-run"],
+    ):  # fmt: skip
+        code, _, err = call(*verb)
+        assert code == 0, (verb, err)
     code, _, err = call("launch", "old", "cluster=debug")
     assert code == 0, err
     assert [t.state().status for t in study.trials()] == ["done"] * 4
@@ -83,6 +104,14 @@ def test_it_is_shown_extended_launched_and_retried(
     code, _, err = call("retry", "old", first.id)
     assert code == 0, err
     assert first.state().status == "done"
+    for verb in (
+        ["status", "old", "--json"], ["report", "old"], ["spikes", "old"],
+        ["logs", "old", first.id],
+        ["spikes", "replay", f"old/{first.id}", "--step", "1"], ["prune", "old"],
+        ["generate", f"old/{first.id}", "--tokens", "2"], ["extend", "old", "sweep.seeds=3"],
+    ):  # fmt: skip
+        code, _, err = call(*verb)
+        assert code == 0, (verb, err)
 
 
 def test_another_seed_of_it_is_no_other_arm(call: Call, small: list[str]) -> None:

@@ -20,13 +20,15 @@ def proposed(words: list[str]) -> list[str] | None:
     try:
         single_trial(words)
     except PlanError as error:
-        return str(error).partition("It would fit with ")[2].rstrip(".").split()
+        said, by, _ = str(error).partition("It would fit with ")[2].partition(", in ")
+        assert not by or "cluster.gpus=" in said, "says who starts them where that is not SLURM"
+        return said.rstrip(".").split()
     return None
 
 
 @settings(max_examples=60)
 @given(
-    batch=st.sampled_from([6, 16, 24, 48, 96, 160]),
+    batch=st.sampled_from([6, 9, 16, 24, 48, 96, 160]),
     nodes_gpus=st.sampled_from([(1, 0), (1, 1), (1, 2), (1, 3), (2, 3), (2, 8)]),
     parallel=st.sampled_from(["none", "ddp", "fsdp", "hsdp"]),
     memory=st.sampled_from([24, 40, 60, 90, 140, 200, 300, 600]),
@@ -39,6 +41,7 @@ def proposed(words: list[str]) -> list[str] | None:
             ["loss.chunk=64"],
             ["train.activation_checkpointing=whole_layer"],
             ["cluster=slurm", "cluster.pack=4"],
+            ["cluster=slurm", "cluster.pack=8", "cluster.stack=4"],
             ["cluster=slurm"],
         ]
     ),
@@ -63,21 +66,75 @@ def test_every_proposal_is_accepted_and_fits(
     helped = config_of(*words, *help)
     trial = typed(helped)
     trial.parallel.check(trial.train, processes_of(trial))
+    micro = trial.train.micro_batch_size or batch
+    assert (trial.train.batch_size, batch % micro, micro % processes_of(trial)) == (batch, 0, 0)
     assert memory_of(helped).peak <= (offered(helped) or 0)
 
 
 @pytest.mark.parametrize("gpus", [1, 3])
 def test_rows_are_divided_among_the_gpus_that_are_proposed(gpus: int) -> None:
-    """24 = 2 x 2 x 2 x 3 rows halve to 3, which two processes cannot share; 3 GPUs are 24 next."""
+    """24 = 2 x 2 x 2 x 3 rows halve to 3, which two processes cannot share."""
     words = ["model=olmo2", "size=1m", "train.batch_size=24", f"cluster.gpus={gpus}"]
     config = config_of(*words, "parallel=fsdp", "cluster.gpu_memory=1G")
-    memory, seen = memory_of(config), 0
-    for changes, processes in _remedies(config, memory):
+    memory, seen = memory_of(config), []
+    for changes, processes in _remedies(config, typed(config), memory):
         trial = typed(_applied(config, changes))
         assert processes_of(trial) == processes
         trial.parallel.check(trial.train, processes)
-        seen += processes > memory.processes
-    assert seen
+        seen.append(processes)
+    assert sorted({n for n in seen if n > gpus}) == [n for n in (2, 3, 4, 6, 8, 24) if n > gpus]
+
+
+def test_an_odd_batch_is_cut_by_its_divisors() -> None:
+    words = ["model=olmo2", "size=1m", "train.batch_size=45", "cluster.gpus=1", "loss.chunk=64"]
+    config = config_of(*words)
+    remedies = _remedies(config, typed(config), memory_of(config))
+    sizes = [changes.get("train.micro_batch_size") for changes, n in remedies if n == 1]
+    assert sizes[:5] == [15, 9, 5, 3, 1]
+
+
+def test_nodes_stay_as_large_as_they_are() -> None:
+    words = [
+        "model=olmo2-7b",
+        "precision=bf16",
+        "cluster=slurm",
+        "parallel=fsdp",
+        "cluster.nodes=2",
+    ]
+    words += ["cluster.gpus=4", "train.batch_size=64", "cluster.gpu_memory=16G"]
+    help = proposed(words) or []
+    assert "cluster.nodes=4" in help
+    assert not any(word.startswith("cluster.gpus=") for word in help)
+
+
+def test_what_cannot_be_divided_is_copied() -> None:
+    words = ["model=olmo2", "size=1m", "cluster=slurm", "cluster.gpus=1", "optim=muon"]
+    words += ["train.batch_size=64", "train.sequence_length=128", "loss.chunk=64"]
+    config = config_of(*words)
+    remedies = list(_remedies(config, typed(config), memory_of(config)))
+    more = [changes["parallel.name"] for changes, n in remedies if n > 1]
+    assert set(more) == {"ddp"}
+    assert all(typed(_applied(config, c)) for c, n in remedies if n > 1)
+
+
+def test_a_gpu_to_itself_comes_before_more_gpus() -> None:
+    words = [
+        "model=olmo2",
+        "size=1m",
+        "cluster=slurm",
+        "resources=gpu_packed",
+        "train.batch_size=1",
+    ]
+    words += ["loss.chunk=64", "train.activation_checkpointing=whole_layer"]
+    need = memory_of(config_of(*words)).peak
+    megabytes = 2 * need // 2**20
+    assert proposed([*words, f"cluster.gpu_memory={megabytes}M"]) == ["cluster.pack=1"]
+
+
+def test_more_processes_than_a_local_launch_has_are_not_promised() -> None:
+    words = ["model=olmo2-1b", "cluster.gpus=1", "train.batch_size=64", "cluster.gpu_memory=16G"]
+    with pytest.raises(PlanError, match=r"in \d+ processes, which cluster=slurm or tor"):
+        single_trial(words)
 
 
 def test_a_gpu_of_a_known_size_is_meant_where_the_device_is_left_open() -> None:
@@ -86,6 +143,7 @@ def test_a_gpu_of_a_known_size_is_meant_where_the_device_is_left_open() -> None:
         single_trial(words)
     assert device_of(typed(config_of("size=tiny"))) == "cpu"
     single_trial([*words, "train.device=cpu"])
+    single_trial([*words, "cluster=slurm"])  # an allocation without a GPU
 
 
 def test_a_cpu_is_offered_no_gpus() -> None:
