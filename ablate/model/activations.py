@@ -21,22 +21,21 @@ takes. Tensors that two operations share are counted once. What is measured with
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ablate.model.block_activations import (
     Pass,
     backward_bytes,
-    case_of,
     cast_bytes,
     fine_grained_bytes,
     layer_bytes,
     norm_bytes,
+    plan_case,
 )
 from ablate.model.checkpointing import checkpoints_block
 from ablate.model.config import ModelConfig
-from ablate.model.kernels import choose
+from ablate.model.kernels import choose_all
 from ablate.model.widths import layer_configs
 
 __all__ = ["Activations", "Pass", "activations"]
@@ -119,26 +118,22 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
 
 
 def _tables(c: ModelConfig, layers: list[ModelConfig], given: Pass) -> Iterator[int]:
-    """What all layers of one window share."""
-    t, p = given.length, given.product
-    windows = {w for i in range(c.n_layers) if (w := c.window(i)) is not None and w < t}
-    whole = any((w := c.window(i)) is None or w >= t for i in range(c.n_layers))
-    kinds = len(windows) + whole
-    if c.position_scheme == "rope":
+    """What all layers of one window share, by the kernels that compute them."""
+    t, p, scheme = given.length, given.product, c.position_scheme
+    windows = [w if (w := c.window(i)) is not None and w < t else None for i in range(c.n_layers)]
+    if scheme == "rope":
         sizes = {layer.head_dim for layer in layers}
-        yield sum(8 * t * size for size in sizes) * (1 + (c.yarn_factor is not None and kinds > 1))
-    scheme = c.position_scheme
+        yarn = c.yarn_factor is not None and len(set(windows)) > 1
+        yield sum(8 * t * size for size in sizes) * (1 + yarn)
+    kernels = [choice.kernel for choice in choose_all(c, plan_case(c, given))]
+    together = set(zip(windows, kernels, strict=True))
+    masked = given.documents and given.device == "cuda"
     per_head = c.n_heads if scheme in ("alibi", "relative") else 1
-    if scheme == "alibi":
+    causal = per_head == 1 and not masked
+    shown = {w for w, kernel in together if kernel == "math" or (kernel == "sdpa" and w)}
+    shown |= {w for w, kernel in together if kernel == "sdpa" and not causal}
+    if scheme == "alibi" and shown:
         yield 4 * per_head * t * t
     elif scheme == "relative":
         yield 8 * t * t
-    shown = case_of(layers[0], given)
-    masked = given.documents and given.device == "cuda"
-    for window in (False, True):
-        chosen = choose(c, dataclasses.replace(shown, window=window)).kernel
-        causal = not window and chosen == "sdpa" and per_head == 1 and not masked
-        if chosen not in ("math", "sdpa") or causal:
-            continue
-        tables = len(windows) if window else int(whole)
-        yield tables * (given.rows if masked else 1) * per_head * p * t * t
+    yield len(shown) * (given.rows if masked else 1) * per_head * p * t * t

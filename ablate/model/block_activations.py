@@ -8,17 +8,17 @@ from typing import Literal
 
 from ablate.model.config import ModelConfig
 from ablate.model.count import matrices
-from ablate.model.kernels import Case, bias_of, choose
+from ablate.model.kernel_case import Case, bias_of, build_case, number_types
+from ablate.model.kernels import choose
 
 __all__ = [
     "Pass",
     "backward_bytes",
-    "case_of",
     "cast_bytes",
     "fine_grained_bytes",
-    "kernel",
     "layer_bytes",
     "norm_bytes",
+    "plan_case",
 ]
 
 SPLIT = 2**18
@@ -75,11 +75,6 @@ class Pass:
     def stream(self) -> int:
         """Bytes of a number of the residual stream: embeddings are not cast."""
         return self.weight
-
-    @property
-    def dropped(self) -> int:
-        """Bytes of an element of a dropout's mask, of what is `product` wide."""
-        return 1 if self.device == "cuda" else self.product
 
 
 def layer_bytes(c: ModelConfig, given: Pass) -> int:
@@ -148,28 +143,23 @@ def norm_bytes(c: ModelConfig, given: Pass, size: int, *, inner: bool) -> Iterat
         yield (0 if kind == "rms" and wide == 4 and not c.norm_noise else wide) * s * size
 
 
-def case_of(c: ModelConfig, given: Pass) -> Case:
+def plan_case(c: ModelConfig, given: Pass) -> Case:
     """What attention asks of a kernel, in a layer without a window."""
-    half = given.precision.startswith("fp16")
-    softmax = "fp16" if given.precision == "fp16" else "fp32"
-    return Case(
+    return build_case(
+        c,
         device=given.device,
-        dtype="fp16" if half else "bf16" if given.product == 2 else "fp32",
         length=given.length,
-        head_dim=c.head_dim,
         documents=given.documents,
-        bias=bias_of(c),
-        dropout=c.attention_dropout,
-        softmax=softmax if half else None,
         low_products=given.native,
+        **number_types(given.precision, unprotected=given.precision == "fp16"),
     )
 
 
-def kernel(c: ModelConfig, given: Pass) -> str:
+def _kernel(c: ModelConfig, given: Pass) -> str:
     """fused; or math and torch, where length x length weights a head exist: spelled out by
     `ablate.model.attention`, or by torch itself where its fused kernel for a CPU cannot do it.
     """
-    if given.precision == "fp16" or choose(c, case_of(c, given)).kernel == "math":
+    if given.precision == "fp16" or choose(c, plan_case(c, given)).kernel == "math":
         return "math"
     trained = bias_of(c) in ("relative", "own")
     return "torch" if given.device == "cpu" and (c.attention_dropout or trained) else "fused"
@@ -190,7 +180,7 @@ def _attention(c: ModelConfig, given: Pass) -> int:
         else:
             raw = True
             total += 0 if given.device == "cpu" or not given.autocast else 4 * s * (d + kv)
-    how = kernel(c, given)
+    how = _kernel(c, given)
     if how != "fused":
         wide = 4 if how == "torch" or _widened(given) else p
         total += (3 * wide + given.operand) * s * d + _scores(c, given, how)
@@ -263,7 +253,7 @@ def backward_bytes(c: ModelConfig, given: Pass) -> int:
     s, d, inner, outer = given.positions, c.d_model, c.hidden_size, c.inner_size
     stream = 2 * given.stream * s * d
     mlp = 0 if 0 < c.mlp_chunk < s else given.product * s * (inner + outer)
-    how = kernel(c, given)
+    how = _kernel(c, given)
     if how == "fused":
         return stream + mlp
     scores = 2 * given.rows * c.n_heads * given.length**2

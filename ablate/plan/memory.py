@@ -30,6 +30,7 @@ from ablate.config.schema.parallel import EVERY
 from ablate.model import count
 from ablate.model.activations import Pass, activations
 from ablate.model.config import ModelConfig
+from ablate.model.kernel_case import keeps_documents
 from ablate.model.logits import logit_bytes
 from ablate.model.widths import layer_configs
 
@@ -153,14 +154,14 @@ def micro_batch(
     """What passes through the model of one process at a time."""
     train = config["train"]
     rows = train["micro_batch_size"] or train["batch_size"]
-    packed = config.get("batching", {"name": "concat"})["name"] == "packed"
+    batching = config.get("batching", {"name": "concat"})["name"]
     return Pass(
         rows=math.ceil(rows / processes),
         length=train["sequence_length"] or model.max_sequence_length,
         precision=config["precision"]["name"],
         device="cuda" if device == "cuda" else "cpu",
         checkpointing=train["activation_checkpointing"],
-        documents=bool(config["data"]["document_masking"]) or packed,
+        documents=keeps_documents(bool(config["data"]["document_masking"]), batching),
         compiled=bool(train["compile"]),
     )
 
