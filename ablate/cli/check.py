@@ -30,14 +30,17 @@ class Proof:
     proof: str
     activations: int
     """Bytes by the formula, of a micro-batch in one process on a CPU, of so many layers."""
-    traced: int
+    traced: int | None
     """The same, counted in a forward pass on fake tensors."""
+    not_traced: str | None
+    """Why there is no such figure: fake tensors hold no values, and a class of the user's own may
+    ask for one. It says nothing of whether the arm trains."""
     layers: int
 
     @property
-    def off(self) -> float:
+    def off(self) -> float | None:
         """By what share of the traced bytes the formula is off."""
-        return self.activations / self.traced - 1
+        return None if self.traced is None else self.activations / self.traced - 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,7 +55,7 @@ def check(plan: Plan) -> list[Proof]:
     """
     configs = {arm.name: ModelConfig(**arm.config["model"]) for arm in plan.arms}
     built: dict[str, models.Built] = {}
-    known: dict[str, dict[str, int]] = {}
+    known: dict[str, dict[str, Any]] = {}
     proofs = []
     for arm in plan.arms:
         model = configs[arm.name]
@@ -81,8 +84,8 @@ def check(plan: Plan) -> list[Proof]:
 
 
 def _activations(
-    arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, int]]
-) -> dict[str, int]:
+    arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """Of its micro-batch, by the formula and as autograd keeps them; `known`: of other arms."""
     head, few = not arm.config["loss"]["chunk"], shallow(model)
     given = micro_batch(arm.config, few, processes=arm.memory.processes, device="cpu")
@@ -90,13 +93,17 @@ def _activations(
     given = dataclasses.replace(given, native=native, documents=False, compiled=False)
     key = repr((few, given, head))
     if key not in known:
+        counted, reason = None, None
         try:
             counted = trace(few, given, head=head).kept
         except Exception as error:  # classes of the user's own raise what they like
-            kind = "" if isinstance(error, AblateError) else f"{type(error).__name__}: "
-            raise PlanError(f"Arm {arm.name} cannot be traced: {kind}{error}") from error
-        formula = activations(few, given, head=head).kept
-        known[key] = {"activations": formula, "traced": counted, "layers": few.n_layers}
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+        known[key] = {
+            "activations": activations(few, given, head=head).kept,
+            "traced": counted,
+            "not_traced": reason,
+            "layers": few.n_layers,
+        }
     return known[key]
 
 

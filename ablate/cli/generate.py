@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from ablate.cli.arguments import reading_parser
+from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.trials import find_trial
 from ablate.errors import AblateError
 
@@ -17,6 +19,7 @@ EXAMPLES = """\
   ablate generate hello/rope-s0 "In the beginning" --temperature 0.8 --top-p 0.95 --seed 1
   ablate generate hello/rope-s0 "In the beginning" --tokens 500 cache=dynamic cache.budget=128
   ablate generate hello/rope-s0 "In the beginning" cache=preheated cache.preheat=1024
+  ablate generate hello/rope-s0 -- cache=lru             behind -- a prompt, whatever it is
 """
 
 DESCRIPTION = """\
@@ -26,6 +29,8 @@ cache=... names what keeps the keys and values of what was read (full, window, l
 dynamic, dynamic_as_published: at most cache.budget tokens a layer; preheated: those of the training
 text's most frequent n-grams are there beforehand). Without it everything is kept.
 """
+
+OVERRIDE = re.compile(r"cache(\.\w+)?=\S*")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,16 +42,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--top-k", type=int, help="samples among so many")
     parser.add_argument("--top-p", type=float, help="samples among the fewest of this probability")
     parser.add_argument("--seed", type=int, default=0, help="of the samples (0)")
-    options = parser.read(argv)
-    overrides = [w for w in options.words if _is_override(w)]
-    words = [w for w in options.words if not _is_override(w)]
-    runs_dir = next((w.partition("=")[2] for w in words if w.startswith("runs_dir=")), None)
-    words = [w for w in words if not w.startswith("runs_dir=")]
+    asked = list(argv)
+    at = asked.index("--") if "--" in asked else len(asked)
+    options = parser.read(asked[:at])
+    words, overrides = _sort(options, asked[at + 1 :])
     if not 1 <= len(words) <= 2:
         raise AblateError(
             f"{len(words)} words: name a trial, as STUDY/TRIAL or a folder, and a prompt in quotes."
         )
-    trial = find_trial(words[0], runs_dir or options.runs_dir)
+    trial = find_trial(words[0], options.runs_dir)
     prompt = words[1] if len(words) == 2 else ""
 
     from ablate.train.continuation import Wish, continue_text
@@ -70,8 +74,19 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _is_override(word: str) -> bool:
-    return word.startswith(("cache=", "cache."))
+def _sort(options: argparse.Namespace, last: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Trial and prompt, and overrides of the cache.
+
+    A prompt may say anything (`x = 1`, `cache.clear() frees`): what stands behind the trial, and is
+    neither an override word for word nor runs_dir=..., is one unread. Behind `--` all is.
+    """
+    overrides = [w for w in options.words if OVERRIDE.fullmatch(w)]
+    left = [w for w in options.words if not OVERRIDE.fullmatch(w)]
+    folders = [w for w in left if w.startswith("runs_dir=")]
+    plain = [w for w in left if not w.startswith("runs_dir=")]
+    prompt = [] if last else plain[1:2]
+    others = take_runs_dir(options, [*folders, *plain[:1], *plain[1 + len(prompt) :]])
+    return [*others[:1], *prompt, *others[1:], *last], overrides
 
 
 def _cache(overrides: Sequence[str]) -> Any:

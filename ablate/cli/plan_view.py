@@ -190,12 +190,22 @@ def check_view(results: Sequence[Any], width: int) -> RenderableType:
     """The proofs of `--check`, one line for each arm, and how good the plan's memory is."""
     lines = [Text(""), Text("Checked by building:", style="bold")]
     lines += [Text(f"  {result.arm}: {result.proof}") for result in results]
-    worst = max(results, key=lambda result: abs(result.off))
-    lines.append(
-        Text(
-            f"Activations by formula are off by {worst.off:+.1%} at the most, in {worst.arm}: "
-            f"{gib(worst.activations)} where autograd keeps {gib(worst.traced)} "
-            f"({worst.layers} layers on a CPU)."
-        )
+    worst = max(
+        (result for result in results if result.off is not None),
+        key=lambda result: abs(result.off),
+        default=None,
     )
+    if worst is not None:
+        lines.append(
+            Text(
+                f"Activations by formula are off by {worst.off:+.1%} at the most, in {worst.arm}: "
+                f"{gib(worst.activations)} where autograd keeps {gib(worst.traced)} "
+                f"({worst.layers} layers on a CPU)."
+            )
+        )
+    lines += [
+        Text(f"{result.arm}: its activations were not traced ({result.not_traced}).")
+        for result in results
+        if result.off is None
+    ]
     return Group(*lines)

@@ -8,14 +8,13 @@ import argparse
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import Parser
 from ablate.errors import AblateError
-from ablate.rundir import find_study
+from ablate.rundir import check_writable, find_study
 
 if TYPE_CHECKING:
     from ablate.analysis.judgement import Judgement
@@ -105,7 +104,7 @@ def _report(
     folder = _folder(source, options.metric) if options.out is None else Path(options.out)
     if options.out is not None and not alone:
         folder /= j.study
-    _check_writable(folder)
+    check_writable(folder, "--out", "Name another with `--out DIR`")  # before all is printed
     material = Material(j)
     with beside(*later), drawing(material, folder):
         made = sections(material)
@@ -135,23 +134,6 @@ def _folder(source: StudyDir | Path, metric: str | None) -> Path:
         return source.report_path
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", metric)
     return source.report_path.with_name(f"{source.report_path.name}-{safe}")
-
-
-def _check_writable(folder: Path) -> None:
-    """Before anything is printed: a report that cannot be written says so, and nothing else.
-
-    Raises:
-        AblateError: naming the folder.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise AblateError(
-            f"the report's folder {folder} cannot be written ({error.strerror}). Name another with "
-            f"`--out DIR`."
-        ) from None
 
 
 def _compare(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ablate.cli.trials import pick_trial
-from ablate.errors import AblateError, DataError
+from ablate.errors import AblateError, DataError, StudyError
 from ablate.rundir import StudyDir, TrialDir, find_study, list_studies
 from ablate.rundir.names import CONFIG, EVENTS, MANIFEST
 from ablate.spikes import Event, compare, detect
@@ -26,11 +26,14 @@ FILES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".gz")
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """Tables by name, which of them saw the same batches, and the trials that they are of."""
+    """Tables by name, which of them saw the same batches, and the trials that they are of;
+    trials of the study that cannot be read, with what is wrong.
+    """
 
     tables: dict[str, Table]
     groups: list[list[str]] = field(default_factory=list)
     trials: dict[str, TrialDir] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
 
 
 def open_records(word: str, runs_dir: str, step: str | None, loss: str | None) -> Records:
@@ -114,12 +117,19 @@ def _study(study: StudyDir, step: str | None, loss: str | None) -> Records:
     seeds: dict[Any, list[str]] = {}
     for entry in study.manifest().get("trials", []):
         trial = study.trial(entry["id"])
-        if not any(trial.stitched()):
-            print(f"{entry['id']} has no record yet.", file=sys.stderr)
+        try:
+            if not any(trial.stitched()):
+                print(f"{entry['id']} has no record yet.", file=sys.stderr)
+                continue
+            records.tables[trial.id] = trial_table(trial, step, loss)
+        except StudyError as error:  # it is named, and stops no other
+            records.damaged[trial.id] = str(error)
             continue
-        records.tables[trial.id] = trial_table(trial, step, loss)
         records.trials[trial.id] = trial
         seeds.setdefault(entry.get("seed"), []).append(trial.id)
+    if not records.tables and records.damaged:
+        named = "; ".join(f"{id}: {said}" for id, said in records.damaged.items())
+        raise StudyError(f"No trial of the study {study.name} can be read: {named}")
     if not records.tables:
         raise DataError(f"No trial of the study {study.name} has written a row yet.")
     return replace(records, groups=list(seeds.values()))
@@ -139,7 +149,9 @@ def search(records: Records) -> dict[str, list[Event]]:
 def name_batches(
     records: Records, found: Mapping[str, Sequence[Event]]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """(trial, peak step) -> batch, sequences, documents, text, of what the data caused."""
+    """(trial, peak step) -> batch, sequences, documents, text, of what the data caused; notes
+    where a trial's files are damaged.
+    """
     named: dict[tuple[str, int], dict[str, Any]] = {}
     for name, trial in records.trials.items():
         steps = sorted({e.peak for e in found[name] if e.cause == "data" and e.peak is not None})
@@ -147,6 +159,9 @@ def name_batches(
             continue
         try:
             batches = _of_trial(trial, steps)
+        except StudyError as error:
+            records.damaged[name] = f"its batches cannot be named ({error})"
+            continue
         except AblateError as error:
             print(f"{name}: its batches cannot be named ({error})", file=sys.stderr)
             continue

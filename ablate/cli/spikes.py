@@ -30,6 +30,7 @@ EXAMPLES = """\
 
 
 def main(argv: Sequence[str]) -> int:
+    """0; 1 where files of a trial are damaged."""
     if argv[:1] == ["replay"]:
         from ablate.cli.spike_replay import main as replay
 
@@ -61,10 +62,12 @@ def main(argv: Sequence[str]) -> int:
     shown = [_record(n, records.tables[n], events, batches) for n, events in found.items()]
     if options.json:
         print(json.dumps(_answer(words[0], shown), indent=2))
-        return 0
-    for record in shown:
-        show(record)
-    return 0
+    else:
+        for record in shown:
+            show(record)
+    for id, said in records.damaged.items():
+        print(f"ablate spikes: {id}: {said}", file=sys.stderr)
+    return 1 if records.damaged else 0
 
 
 def _follow(read: Any, as_json: bool) -> int:

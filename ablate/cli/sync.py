@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from ablate.cli.progress import Counted
 from ablate.errors import AblateError
 from ablate.rundir import StudyDir, find_study
 from ablate.track.client import require_key
-from ablate.track.facts import facts_of, rows_of
+from ablate.track.facts import LONGEST_NAME, rows_of
 from ablate.track.sync import Copied, Request, Synced, plan_sync, sync_study
 from ablate.track.workspace import require_workspaces, save_view
 
@@ -31,6 +32,7 @@ COLUMNS = ("verdict", "difference", "low", "high", "p", "reference")
 
 
 def main(argv: Sequence[str]) -> int:
+    """0; 1 where files of a trial are damaged."""
     options = _parser().read(argv)
     words = take_runs_dir(options, options.words)
     if len(words) != 1:
@@ -51,7 +53,9 @@ def main(argv: Sequence[str]) -> int:
         columns=verdicts,
     )
     if options.dry_run:
-        return _show_plan(plan_sync(study, request), options.json, why_not)
+        planned = plan_sync(study, request)
+        _show_plan(planned, options.json, why_not)
+        return _said(planned)
     if not request.offline:
         require_key()
     logging.raiseExceptions = False  # wandb's log on a full disk would print tracebacks
@@ -60,9 +64,16 @@ def main(argv: Sequence[str]) -> int:
     if options.json:
         extra = {"workspace": view, "verdicts": why_not is None, "note": why_not}
         print(json.dumps({**synced.to_json(), **extra}, indent=2))
-        return 0
-    _show(synced, why_not, view)
-    return 0
+    else:
+        _show(synced, why_not, view)
+    return _said(synced)
+
+
+def _said(synced: Synced) -> int:
+    """Names the trials that cannot be read: 1 where there are any."""
+    for said in synced.damages:
+        print(f"ablate sync: {said}", file=sys.stderr)
+    return 1 if synced.damages else 0
 
 
 def _parser() -> Parser:
@@ -139,12 +150,12 @@ def _save_view(study: StudyDir, synced: Synced, metric: str) -> str:
     manifest = study.manifest()
     factors = {f for arm in manifest.get("arms", []) for f in arm.get("levels") or {}}
     measured: dict[str, None] = {}
-    for run in synced.runs:
+    for run in (run for run in synced.runs if run.action != "damaged"):
         for row in rows_of(study.trial(run.trial)):
             measured.update(dict.fromkeys(row))
         if measured:
             break
-    group = next((facts_of(t, manifest).group for t in study.trials()), study.name)
+    group = str(manifest.get("study") or study.name)[:LONGEST_NAME]
     return save_view(
         group,
         created=manifest.get("created"),
@@ -156,10 +167,10 @@ def _save_view(study: StudyDir, synced: Synced, metric: str) -> str:
     )
 
 
-def _show_plan(synced: Synced, as_json: bool, why_not: str | None) -> int:
+def _show_plan(synced: Synced, as_json: bool, why_not: str | None) -> None:
     if as_json:
         print(json.dumps({**synced.to_json(), "dry_run": True, "note": why_not}, indent=2))
-        return 0
+        return
     where = (
         "offline runs"
         if synced.mode == "offline"
@@ -167,11 +178,11 @@ def _show_plan(synced: Synced, as_json: bool, why_not: str | None) -> int:
     )
     print(f"{synced.study} to {where}, one run a trial:")
     for run in synced.runs:
-        said = f"skipped: {run.reason}" if run.action == "skipped" else run.status
+        left = run.action in ("skipped", "damaged")
+        said = f"{run.action}: {run.reason}" if left else run.status
         print(f"  {run.id}  {run.trial}  {said}")
     print(f"Without verdicts: {why_not}" if why_not else "With the verdict of each arm.")
     print("Nothing was sent (--dry-run).")
-    return 0
 
 
 def _show(synced: Synced, why_not: str | None, view: str | None) -> None:

@@ -123,8 +123,8 @@ def recorded(
     """
     from ablate.launch.preflight import (
         check_data_of_all,
+        check_runs_dir,
         check_training,
-        check_writable,
         freeze_data,
     )
     from ablate.launch.singles import record_single
@@ -132,7 +132,7 @@ def recorded(
 
     single = single_trial(overrides, common=common, of_sweep=of_sweep)
     config: dict[str, Any] = single.trial.config
-    check_writable(Path(config["runs_dir"]))
+    check_runs_dir(Path(config["runs_dir"]))
     study = StudyDir(Path(config["runs_dir"]) / single.study)
     texts = check_data_of_all([config], study)
     if here:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablate.config.schema import DataConfig
 from ablate.data.prepared import is_prepared, read_description
-from ablate.data.texts import find_files
+from ablate.data.texts import PASSAGE, find_files
 from ablate.errors import DataError
 
 __all__ = ["glance"]
@@ -37,7 +37,10 @@ def glance(config: DataConfig, length: int) -> None:
 
 
 def _most_tokens(paths: str | list[str], field: str, config: DataConfig) -> int | None:
-    """No tokenizer makes more tokens than there are bytes, with one that ends each document."""
+    """No tokenizer makes more tokens than there are bytes, with one that ends each document: a
+    file, a line of JSONL (whose braces and name are more bytes than that), and of text that is
+    named directly each passage (`texts.text_documents`).
+    """
     if isinstance(paths, str) and is_prepared(folder := Path(paths).expanduser().absolute()):
         return int(read_description(folder)["train"]["tokens"])
     files = find_files(paths, field, config.format)
@@ -47,4 +50,5 @@ def _most_tokens(paths: str | list[str], field: str, config: DataConfig) -> int 
     if any(kind == "tokens" for kind, _ in files.values()):
         bits = int((config.dtype or "uint16").removeprefix("uint"))
         return 8 * size // bits
-    return size + len(files)
+    cut = [p for p, (kind, directly) in files.items() if kind == "text" and directly]
+    return size + len(files) + sum(path.stat().st_size // PASSAGE for path in cut)

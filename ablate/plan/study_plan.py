@@ -141,7 +141,7 @@ class Plan:
         pilot = set(self.pilot_seeds)
         return [t for t in self.trials if t.arm == self.baseline and t.seed in pilot]
 
-    @property
+    @functools.cached_property
     def stacking(self) -> Stacking | None:
         """Which trials are trained as one batch of models; None where that is not asked for."""
         size = self.trials[0].config["cluster"].get("stack", 1)

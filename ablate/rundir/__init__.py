@@ -25,7 +25,14 @@ nor pandas.
 
 from ablate.rundir import incidents, names
 from ablate.rundir.attempt import Attempt
-from ablate.rundir.files import append_line, read_json, read_jsonl, write_atomic, write_json
+from ablate.rundir.files import (
+    append_line,
+    check_writable,
+    read_json,
+    read_jsonl,
+    write_atomic,
+    write_json,
+)
 from ablate.rundir.frozen_data import (
     check_frozen_data,
     data_key,
@@ -53,6 +60,7 @@ __all__ = [
     "TrialDir",
     "append_line",
     "check_frozen_data",
+    "check_writable",
     "data_key",
     "find_study",
     "frozen_data",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import StudyError
+from ablate.errors import ConfigError, StudyError
 
 __all__ = [
     "append_line",
+    "check_writable",
     "fsync_dir",
     "last_row",
     "read_json",
@@ -22,6 +24,26 @@ __all__ = [
     "write_atomic",
     "write_json",
 ]
+
+
+def check_writable(folder: Path, field: str, remedy: str) -> None:
+    """Tries it, for permissions do not tell of read-only or full disks; leaves nothing behind.
+
+    Args:
+        folder: in which something is to be made; it need not be there yet.
+        field: by which it is named, or could be.
+        remedy: what the user can do.
+
+    Raises:
+        ConfigError: where nothing can be made in it.
+    """
+    there = folder
+    try:
+        there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+        Path(tempfile.mkdtemp(prefix=".ablate-", dir=there)).rmdir()
+    except OSError as error:
+        reason = f"cannot be written ({there}: {error.strerror})"
+        raise ConfigError(field, str(folder), reason, remedy) from None
 
 
 def write_atomic(path: Path, text: str, *, durable: bool = True) -> None:

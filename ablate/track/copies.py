@@ -35,7 +35,7 @@ class Copied:
     """wandb's id of the run."""
     status: str
     action: str = "pending"
-    """created, continued, updated, unchanged, replaced; or skipped, with the reason."""
+    """created, continued, updated, unchanged, replaced; or skipped or damaged, with the reason."""
     rows: int = 0
     """Rows that were sent or written now."""
     url: str | None = None
@@ -56,6 +56,11 @@ class Synced:
     @property
     def counts(self) -> dict[str, int]:
         return dict(Counter(run.action for run in self.runs))
+
+    @property
+    def damages(self) -> list[str]:
+        """What is wrong with the files of trials, by trial."""
+        return [f"{run.trial}: {run.reason}" for run in self.runs if run.action == "damaged"]
 
     def to_json(self) -> dict[str, Any]:
         runs = [vars(run) for run in self.runs]

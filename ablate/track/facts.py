@@ -13,7 +13,17 @@ from ablate.errors import StudyError
 from ablate.rundir import StudyDir, TrialDir
 from ablate.rundir.names import CONFIG, EVENTS, METRICS
 
-__all__ = ["RECORD", "Facts", "facts_of", "record_of", "rows_of", "run_id", "summary_of"]
+__all__ = [
+    "LONGEST_NAME",
+    "RECORD",
+    "Facts",
+    "facts_of",
+    "id_of",
+    "record_of",
+    "rows_of",
+    "run_id",
+    "summary_of",
+]
 
 LONGEST_TAG = LONGEST_JOB_TYPE = 64
 LONGEST_NAME = 128
@@ -55,6 +65,13 @@ def run_id(study: str, trial: str, created: Any = None, afresh: int = 0) -> str:
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
 
 
+def id_of(trial: TrialDir, manifest: Mapping[str, Any]) -> str:
+    """`run_id` of a trial on disk."""
+    study = str(manifest.get("study") or StudyDir(trial.path.resolve().parent.parent).name)
+    afresh = len(list(trial.path.glob("aside-*")))
+    return run_id(study, trial.id, manifest.get("created"), afresh)
+
+
 def facts_of(trial: TrialDir, manifest: Mapping[str, Any] | None = None) -> Facts:
     """Everything about the run but its curves and results."""
     study = StudyDir(trial.path.resolve().parent.parent)
@@ -72,7 +89,7 @@ def facts_of(trial: TrialDir, manifest: Mapping[str, Any] | None = None) -> Fact
     track |= config.get("track") or {}
     tags = [f"{factor}={level}" for factor, level in levels.items()] + list(track["tags"] or [])
     return Facts(
-        id=run_id(name, trial.id, manifest.get("created"), len(list(trial.path.glob("aside-*")))),
+        id=id_of(trial, manifest),
         name=trial.id[:LONGEST_NAME],
         group=name[:LONGEST_NAME],
         arm=arm_name,
@@ -93,15 +110,23 @@ def facts_of(trial: TrialDir, manifest: Mapping[str, Any] | None = None) -> Fact
 
 
 def rows_of(trial: TrialDir) -> Iterator[dict[str, Any]]:
-    """The rows that count, each step once; where the attempts are gone, from metrics.parquet."""
+    """The rows that count, each step once; where the attempts are gone, from metrics.parquet.
+
+    Raises:
+        StudyError: for files that are damaged.
+    """
     if trial.attempts() or not trial.metrics_path.exists():
         yield from trial.stitched()
         return
+    import pyarrow
     import pyarrow.parquet as parquet
 
-    for batch in parquet.ParquetFile(trial.metrics_path).iter_batches():
-        for row in batch.to_pylist():
-            yield {key: value for key, value in row.items() if value is not None}
+    try:
+        for batch in parquet.ParquetFile(trial.metrics_path).iter_batches():
+            for row in batch.to_pylist():
+                yield {key: value for key, value in row.items() if value is not None}
+    except (pyarrow.ArrowException, OSError) as error:
+        raise StudyError(f"{trial.metrics_path} is damaged: {error}") from None
 
 
 def summary_of(trial: TrialDir, status: str, columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ablate.errors import StudyError
 from ablate.rundir import ENDED, StudyDir
 from ablate.track.client import only_writer
 from ablate.track.copies import Copied, Request, Synced, Task
-from ablate.track.facts import facts_of, rows_of
+from ablate.track.facts import facts_of, id_of, rows_of
 from ablate.track.offline import offline_runs, rebuild
 from ablate.track.sending import check_shown, held_of, send
 
@@ -16,13 +17,14 @@ __all__ = ["Copied", "Request", "Synced", "plan_sync", "sync_study"]
 
 def plan_sync(study: StudyDir, request: Request) -> Synced:
     """What would be mirrored, from the local files alone."""
-    return _synced(study, request, _tasks(study, request))
+    tasks, damaged = _tasks(study, request)
+    return _synced(study, request, tasks, damaged)
 
 
 def sync_study(
     study: StudyDir, request: Request, *, on_run: Callable[[Copied], None] = lambda run: None
 ) -> Synced:
-    """Mirrors every trial that has begun.
+    """Mirrors every trial that has begun; one whose files are damaged is named, and stops no other.
 
     Args:
         study: on disk.
@@ -33,7 +35,9 @@ def sync_study(
         AblateError: without a key, or where the server refuses.
         TrackError: where the server is away, or at the end does not show all.
     """
-    tasks = _tasks(study, request)
+    tasks, damaged = _tasks(study, request)
+    for one in damaged:
+        on_run(one)
     begun = [task for task in tasks if task.done.action != "skipped"]
     for task in tasks:
         if task.done.action == "skipped":
@@ -47,32 +51,47 @@ def sync_study(
         on_run(task.done)
     if not request.offline:
         check_shown(begun)
-    return _synced(study, request, tasks)
+    return _synced(study, request, tasks, damaged)
 
 
-def _tasks(study: StudyDir, request: Request) -> list[Task]:
+def _tasks(study: StudyDir, request: Request) -> tuple[list[Task], list[Copied]]:
+    """The work, and the trials that cannot be read."""
     manifest = study.manifest()
-    tasks = []
+    tasks, damaged = [], []
     for entry in manifest.get("trials", []):
         trial = study.trial(entry["id"])
-        arm = str(entry.get("arm", entry["id"]))
-        facts, state = facts_of(trial, manifest), trial.live_state()
-        done = Copied(trial=trial.id, arm=arm, id=facts.id, status=state.status)
-        if next(rows_of(trial), None) is None:
+        status = trial.live_state().status
+        done = Copied(
+            trial=trial.id,
+            arm=str(entry.get("arm", entry["id"])),
+            id=id_of(trial, manifest),
+            status=status,
+        )
+        try:
+            facts = facts_of(trial, manifest)
+            task = Task(trial=trial, facts=facts, request=request, done=done)
+            begun = next(rows_of(trial), None) is not None
+            if begun:
+                task.summary()  # reads what else will be told, now that nothing was sent
+        except StudyError as error:
+            done.action, done.reason = "damaged", str(error)
+            damaged.append(done)
+            continue
+        if not begun:
             done.action = "skipped"
-            done.reason = "it recorded no row" if state.status in ENDED else "it has not begun"
-        tasks.append(Task(trial=trial, facts=facts, request=request, done=done))
-    return tasks
+            done.reason = "it recorded no row" if status in ENDED else "it has not begun"
+        tasks.append(task)
+    return tasks, damaged
 
 
-def _synced(study: StudyDir, request: Request, tasks: list[Task]) -> Synced:
+def _synced(study: StudyDir, request: Request, tasks: list[Task], damaged: list[Copied]) -> Synced:
     track = next((t.facts.track for t in tasks if t.facts.track), {})
     return Synced(
         study=study.name,
         mode="offline" if request.offline else "online",
         project=request.project or track.get("project") or "ablate",
         entity=request.entity or track.get("entity"),
-        runs=[task.done for task in tasks],
+        runs=[task.done for task in tasks] + damaged,
     )
 
 

@@ -189,13 +189,14 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_printed(
     def refused(**_: object) -> None:  # a superuser may write anywhere
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", refused)
-    with pytest.raises(AblateError, match=r"/report cannot.*\(Permission denied\).*--out DIR"):
+    monkeypatch.setattr("tempfile.mkdtemp", refused)
+    with pytest.raises(AblateError, match=r"^--out=.*/report: cannot be .*denied\).*--out DIR"):
         main([str(study.path)])
     monkeypatch.undo()
     (tmp_path / "file").touch()
-    with pytest.raises(AblateError, match=r"file/x cannot be written .*--out DIR"):
+    with pytest.raises(AblateError, match=r"^--out=.*file/x: cannot be written .*--out DIR"):
         main([str(study.path), "--out", str(tmp_path / "file" / "x")])
+    assert not list(study.path.rglob(".ablate-*")), "nothing is left of what was tried"
     assert capsys.readouterr().out == ""
 
 

@@ -66,12 +66,12 @@ def test_a_damaged_manifest_is_named(study: StudyDir, call: Call, verb: str, tex
         ("state.json", "[1]", {"status", "report", "logs"}),
         ("state.json", '{"status": "do', {"status", "report", "logs"}),
         ("state.json", '{"status": "finished"}', {"status", "report", "logs"}),
-        ("config.yaml", "hello", {"report"}),
-        ("config.yaml", "", {"report"}),
-        ("config.yaml", "a: [1", {"report"}),
-        ("summary.json", "[3]", {"report"}),
-        ("summary.json", "", {"report"}),
-        ("attempts/1/attempt.json", "null", {"report"}),
+        ("config.yaml", "hello", {"report", "sync"}),
+        ("config.yaml", "", {"report", "sync"}),
+        ("config.yaml", "a: [1", {"report", "sync"}),
+        ("summary.json", "[3]", {"report", "sync"}),
+        ("summary.json", "", {"report", "sync"}),
+        ("attempts/1/attempt.json", "null", {"report", "spikes", "sync"}),
     ],
 )
 def test_a_damaged_file_of_a_trial_is_named_and_stops_no_other(
@@ -81,14 +81,38 @@ def test_a_damaged_file_of_a_trial_is_named_and_stops_no_other(
     (damaged.path / name).write_text(text)
     for verb in READERS:
         code, out, err = call(*words(verb))
+        assert code == (verb in namers), f"{verb}: {err}"
+        assert whole.id not in err, f"{verb}: {err}"
         if verb in namers:
-            assert code == 1, verb + err
             assert damaged.id in out + err
-            assert f"{Path(name).name} is damaged" in out + err or "cannot be checked" in err
-            assert whole.id not in err
+            unsealed = name == "summary.json" and "cannot be checked" in err
+            assert f"{Path(name).name} is damaged" in out + err or unsealed
+        else:
+            assert "damaged" not in err, "a verb that reads it not has nothing to say of it"
     kept = load(study.path).trials.set_index("id").loc[whole.id]
     assert pd.isna(kept["damage"])
     assert np.isfinite(kept["train/loss"])
+
+
+def test_what_is_read_of_the_other_trials_is_what_they_hold(study: StudyDir, call: Call) -> None:
+    """Beside one that is damaged; where all are, there is nothing to show."""
+    damaged, whole = study.trials()
+    before = json.loads(call("spikes", f"s/{whole.id}", "--json")[1])
+    (damaged.path / "attempts" / "1" / "attempt.json").write_text("null")
+    code, out, err = call("spikes", "s", "--json")
+    assert (code, err.count("attempt.json is damaged")) == (1, 1)
+    assert json.loads(out)["scores"] == before["scores"]
+    code, out, err = call("sync", "s", "--dry-run", "--json")
+    assert (code, err.count("attempt.json is damaged")) == (1, 1)
+    synced = json.loads(out)
+    actions = {run["trial"]: run["action"] for run in synced["runs"]}
+    assert actions == {damaged.id: "damaged", whole.id: "pending"}
+    assert synced["counts"] == {"damaged": 1, "pending": 1}
+    (whole.path / "attempts" / "1" / "attempt.json").write_text("null")
+    code, out, err = call("spikes", "s")
+    assert (code, out) == (2, "")
+    assert damaged.id in err
+    assert whole.id in err
 
 
 def test_a_state_that_cannot_be_read_is_what_its_attempt_left(study: StudyDir, call: Call) -> None:
@@ -146,6 +170,11 @@ def test_a_record_that_is_gone_altogether_is_named(study: StudyDir, call: Call) 
     assert code == 1
     assert f"{trial.id}: " in err
     assert "metrics.parquet is damaged" in err
+    code, out, err = call(*words("sync"))
+    assert code == 1
+    assert f"{trial.id}: " in err
+    assert "metrics.parquet is damaged" in err
+    assert study.trials()[1].id in out
 
 
 def test_a_broken_study_stops_no_other(study: StudyDir, call: Call, tmp_path: Path) -> None:

@@ -60,6 +60,39 @@ def test_samples_are_a_function_of_the_seed_and_beams_come_best_first(text: Any)
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["cache = the lord"],
+        ["cache.clear() = the lord"],
+        ["cache=the lord"],
+        ["runs = 1"],
+        ["x=1"],
+        ["--", "cache=lru"],
+        ["--", "runs_dir=nowhere"],
+        ["--", "--tokens"],
+    ],
+)
+def test_a_prompt_is_a_prompt_whatever_it_looks_like(text: Any, words: list[str]) -> None:
+    code, out, err = text("--tokens", "2", "--json", "cache=full", *words)
+    assert code == 0, err
+    assert json.loads(out)["prompt"] == words[-1]
+
+
+def test_a_trial_is_found_in_the_folder_that_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    (trial,) = (folder / "runs/kept/trials").iterdir()
+    words = ["generate", f"kept/{trial.name}", "x = 1", "--tokens", "2"]
+    assert main([*words, f"runs_dir={folder}/runs"]) == 0
+    assert capsys.readouterr().out.startswith("x = 1")
+    assert main([*words, "run_dir=nowhere"]) == 2
+    assert "run_dir=nowhere has no meaning here" in capsys.readouterr().err
+    assert main(["generate", "trial=kept", "x = 1"]) == 2
+    assert "trial=kept has no meaning here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["a", "b"], "name a trial"),

@@ -12,8 +12,10 @@ import pytest
 
 from ablate.config.schema import DataConfig
 from ablate.data import open_data, prepare_files
+from ablate.data.glance import glance
 from ablate.data.opening import open_data as opened
-from ablate.data.texts import text_documents
+from ablate.data.texts import PASSAGE, text_documents
+from ablate.errors import DataError
 
 
 def held_out_texts(config: DataConfig) -> set[str]:
@@ -39,6 +41,22 @@ def test_prepared_files_are_byte_identical_with_a_plain_writer(
         expected += np.array([*text.encode(), 256], dtype="<u2").tobytes()
     assert data.train.files[0].path.read_bytes() == expected
     assert 0 < len(held_out) < len(texts) / 2
+
+
+def test_a_glance_counts_the_end_of_each_passage_of_a_text(tmp_path: Path) -> None:
+    """A byte tokenizer makes as many tokens as there are bytes, and ends each passage."""
+    (tmp_path / "long.txt").write_text(("x" * (PASSAGE - 2) + "\n\n") * 6 + "the end\n")
+    (tmp_path / "held.txt").write_text("held out\n")
+    config = DataConfig(
+        path=str(tmp_path / "long.txt"),
+        validation_path=str(tmp_path / "held.txt"),
+        tokenizer="bytes",
+    )
+    most = len(open_data(config).train)
+    assert most == (tmp_path / "long.txt").stat().st_size + 7
+    glance(config, most)
+    with pytest.raises(DataError, match=f"at most {most} tokens"):
+        glance(config, most + 1)
 
 
 def test_what_is_held_out_depends_on_the_documents_alone(tmp_path: Path, texts: list[str]) -> None:

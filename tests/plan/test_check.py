@@ -43,6 +43,8 @@ def test_every_arm_is_built_and_each_toggle_has_a_proof(checked) -> None:
     assert len(proofs) == 1 + len(levels)
     for name, proof in proofs.items():
         assert proof.parameters > 0
+        assert proof.not_traced is None, "nothing of ours asks for values"
+        assert proof.traced
         what = {"baseline": "built", "x-dropout": "the training differs", "x-rate": "the training"}
         what["x-init"] = "initial weights differ"
         assert proof.proof.startswith(what.get(name, "outputs differ")), (name, proof.proof)
@@ -72,6 +74,35 @@ def test_what_matching_resized_is_no_proof(checked, tmp_path, monkeypatch) -> No
     fields = {"factors": {"x": ["model.layer_norm_type=my_idle:Idle"]}, "match": "params"}
     with pytest.raises(PlanError, match="up to rounding"):
         checked(**fields)
+
+
+def test_a_class_that_looks_at_its_values_is_checked_and_its_activations_are_not_traced(
+    write_sweep, tmp_path, monkeypatch, capsys
+) -> None:
+    """Fake tensors have no values; the class trains all the same, and is compared by running."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_guarded.py").write_text(
+        "from ablate.model.norm import NORMS\n"
+        "class Guarded(NORMS['rms']):\n"
+        "    def forward(self, x):\n"
+        "        if float(x.detach().abs().max()) > 1e4:\n"
+        "            x = x / 2\n"
+        "        return super().forward(x)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    factors = {"norm": {"guarded": "model.layer_norm_type=my_guarded:Guarded"}}
+    words = [f"sweep={write_sweep(factors=factors)}", "--check"]
+    assert plan.main([*words, "--json"]) == 0
+    base, own = json.loads(capsys.readouterr().out)["checks"]
+    assert base["traced"] > 0
+    assert base["not_traced"] is None
+    assert own["proof"].startswith("outputs differ")
+    assert own["traced"] is None
+    assert own["not_traced"].startswith("DataDependentOutputException: ")
+    assert plan.main(words) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "norm-guarded: its activations were not traced (DataDependentOutputException" in shown
+    assert "at the most, in baseline: " in shown
 
 
 def test_large_models_are_shrunk_with_their_proportions() -> None:

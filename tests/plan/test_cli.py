@@ -71,6 +71,35 @@ def test_every_arm_and_figure_is_readable_at_any_width(sweep, width, tmp_path) -
         assert f"{arm.parameters:,}" in solid
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_each_rung_of_a_ladder_names_the_rung_that_it_is_compared_with(
+    sweep, width, tmp_path
+) -> None:
+    """In the list beside the arm's own name, in the table in the arm's own row."""
+    from rich.console import Console
+
+    plan = plan_sweep([sweep], cwd=tmp_path)
+    references = {arm.name: arm.reference for arm in plan.arms}
+    assert references == {
+        "baseline": None,
+        "+activation-swiglu": "baseline",
+        "+norm-rms": "+activation-swiglu",
+        "+position-rope": "+norm-rms",
+    }
+    console = Console(width=width, record=True, color_system=None, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(plan_view(plan, width))
+    lines = console.export_text().splitlines()
+    for name, reference in references.items():
+        (own,) = (line.split() for line in lines if line.split()[:1] == [name])
+        if width == 200:
+            assert own[1] == (reference or "–")
+        else:
+            named = reference not in (None, "baseline")  # the head says it of the others
+            assert own == ([name, "against", reference] if named else [name])
+    head = "Each against baseline, where no other arm is named."
+    assert lines.count(head) == (width == 80)
+
+
 def test_help_has_examples(capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["-h"])
@@ -140,9 +169,11 @@ def test_a_plan_of_a_hundred_arms_is_a_few_lines_an_arm(plan, hundred_arms, caps
     for arm in made.arms:
         assert arm.name in names, "whole, in a line of its own"
     solid = re.sub(r"\s+", "", "".join(lines))
+    assert {arm.reference for arm in made.arms[1:]} == {"baseline"}
+    said = [line for line in lines if "against" in line]
+    assert said == ["Each against baseline, where no other arm is named."], "once for all arms"
     for arm in made.arms[1:]:
         field = next(f for f in arm.change if f not in arm.resized)
-        assert re.sub(r"\s+", "", f"against {arm.reference}") in solid
         assert field.removeprefix("model.") in solid
     paired = [line for line in lines if line.startswith("Paired with its reference")]
     counts = [int(re.search(r"(\d+) of 120 arms", line)[1]) for line in paired]  # type: ignore[index]

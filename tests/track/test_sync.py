@@ -191,6 +191,25 @@ def test_offline_it_is_one_fresh_run_a_trial_and_done_again_the_same(
     assert len(list(study.path.rglob("*.wandb"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("config.yaml", "a: [1"), ("summary.json", "[3]"), ("attempts/1/attempt.json", "null")],
+)
+def test_a_damaged_trial_is_named_and_the_others_are_mirrored(
+    tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    study = train(make_study(tmp_path))
+    damaged, whole = study.trials()
+    (damaged.path / name).write_text(text)
+    assert sync(study, "--json") == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["counts"] == {"created": 1, "damaged": 1}
+    assert f"{damaged.id}: " in err
+    assert f"{Path(name).name} is damaged" in err
+    assert list(server.runs) == [facts_of(whole).id]
+    assert run_of(server, study, 1).values("train/loss") == losses(whole)
+
+
 def test_an_offline_run_that_wandb_has_sent_is_not_written_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
