@@ -173,18 +173,18 @@ class _Builder:
     # ---- kernels that are told instead of shown a table
 
     def _without_table(self, backend: str, window: int | None) -> dict[str, Any]:
-        names = None if self.given.doc_lens is None else self._document_names()
-        if backend == "flex":
-            blocks = self._blocks(window, names)
-            slopes = self.position.slopes(self.x) if self.case.bias == "alibi" else None
-            return {"names": names, "flexible": Flexible(blocks, slopes)}
-        return {"names": names, "packing": self._packing(backend)}
+        if backend != "flex":
+            return {"packing": self._once(("packing", backend), self._packing, backend)}
+        slopes = self.position.slopes(self.x) if self.case.bias == "alibi" else None
+        if self.given.doc_lens is None:
+            return {"flexible": Flexible(self._blocks(window), slopes)}
+        names, device = self.document_names, self.x.device
+        blocks = self._once(("blocks", window), block_mask, self.keys, window, names, device)
+        return {"names": names, "flexible": Flexible(blocks, slopes)}
 
-    def _blocks(self, window: int | None, names: Tensor | None) -> Any:
-        """Without documents the same in every pass of this length."""
+    def _blocks(self, window: int | None) -> Any:
+        """Without documents: the same in every pass of this length."""
         device, length = self.x.device, self.keys
-        if names is not None:
-            return block_mask(length, window, names, device)
         key = ("blocks", window, length, device)
         if key not in self.cache:
             self.cache[key] = (block_mask(length, window, None, device),)
@@ -236,7 +236,7 @@ class _Builder:
         if self.given.attention_bias is not None or self.trained_bias:
             bias = within(bias, window)
         if hides_documents:
-            name = self._document_names()
+            name = self.document_names
             bias = bias + hide(name[:, rows, None] != name[:, None, :])[:, None]
         if self.given.attention_mask is not None:
             bias = bias + as_padding(self.given.attention_mask, self.keys)
@@ -244,7 +244,8 @@ class _Builder:
 
     # ---- documents
 
-    def _document_names(self) -> Int[Tensor, "b t"]:
+    @functools.cached_property
+    def document_names(self) -> Int[Tensor, "b t"]:
         """Which document each position belongs to; what no length covers is one more document."""
         assert self.given.doc_lens is not None
         ends = self.given.doc_lens.cumsum(-1)
