@@ -35,7 +35,7 @@ from ablate.model.block_activations import (
 )
 from ablate.model.checkpointing import checkpoints_block
 from ablate.model.config import ModelConfig
-from ablate.model.kernels import choose_all
+from ablate.model.kernels import FLEX_BLOCK, choose_all
 from ablate.model.widths import layer_configs
 
 __all__ = ["Activations", "Pass", "activations"]
@@ -127,6 +127,11 @@ def _tables(c: ModelConfig, layers: list[ModelConfig], given: Pass) -> Iterator[
         yield sum(8 * t * size for size in sizes) * (1 + yarn)
     kernels = [choice.kernel for choice in choose_all(c, plan_case(c, given))]
     together = set(zip(windows, kernels, strict=True))
+    blocks = sum(kernel == "flex" for _, kernel in together)
+    if blocks:  # four lists of blocks, with their lengths, in int32; and each position's document
+        n = -(-t // FLEX_BLOCK)
+        yield blocks * (given.rows if given.documents else 1) * 16 * n * (n + 1)
+        yield 8 * given.rows * t if given.documents else 0
     masked = given.documents and given.device == "cuda"
     per_head = c.n_heads if scheme in ("alibi", "relative") else 1
     causal = per_head == 1 and not masked

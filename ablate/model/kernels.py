@@ -36,6 +36,8 @@ ONLY_CUDA = ("flash", "varlen")
 """Kernels that are not even there on a CPU."""
 LARGEST_HEAD = 256
 SMALLEST_FLEX_HEAD = 16
+FLEX_BLOCK = 128
+"""Queries, and keys, of a block that flex passes over or not (torch's default)."""
 
 
 @dataclass(frozen=True)
