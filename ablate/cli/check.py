@@ -87,7 +87,8 @@ def _activations(
     arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Of its micro-batch, by the formula and as autograd keeps them; `known`: of other arms."""
-    head, few = not arm.config["loss"]["chunk"], shallow(model)
+    head, partly = not arm.config["loss"]["chunk"], arm.config["precision"].get("foundation_layers")
+    few = shallow(model) if partly is None else model  # its layers are not alike
     given = micro_batch(arm.config, few, processes=arm.memory.processes, device="cpu")
     native = has_instructions(given.precision)
     given = dataclasses.replace(given, native=native, documents=False, compiled=False)

@@ -25,17 +25,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ablate.model.block_activations import (
-    Pass,
     backward_bytes,
     cast_bytes,
     fine_grained_bytes,
     layer_bytes,
     norm_bytes,
-    plan_case,
 )
 from ablate.model.checkpointing import checkpoints_block
 from ablate.model.config import ModelConfig
 from ablate.model.kernels import FLEX_BLOCK, choose_all
+from ablate.model.micro_batch import Pass, plan_case
 from ablate.model.widths import layer_configs
 
 __all__ = ["Activations", "Pass", "activations"]
@@ -74,12 +73,15 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
     """
     s, layers = given.positions, layer_configs(config)
     kept = casts = recomputed = 0
-    known: dict[int, tuple[int, int]] = {}
+    known: dict[tuple[int, Pass], tuple[int, int]] = {}
+    backward: dict[tuple[int, Pass], int] = {}
     below = layers[0].d_model
     for index, layer in enumerate(layers):
-        if id(layer) not in known:
-            known[id(layer)] = (layer_bytes(layer, given), cast_bytes(layer, given))
-        whole, cast = known[id(layer)]
+        own = given.of_layer(index)
+        if (id(layer), own) not in known:
+            known[id(layer), own] = (layer_bytes(layer, own), cast_bytes(layer, own))
+            backward[id(layer), own] = backward_bytes(layer, own)
+        whole, cast = known[id(layer), own]
         if below != layer.d_model:
             whole += given.operand * s * below
             cast += given.operand * below * layer.d_model if given.copies else 0
@@ -87,7 +89,7 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
             kept += given.stream * s * below
             recomputed = max(recomputed, whole + cast)
         elif given.checkpointing == "fine_grained":
-            fine = fine_grained_bytes(layer, given)
+            fine = fine_grained_bytes(layer, own)
             fine += given.operand * s * below * (below != layer.d_model)
             if layer.block_type != "llama":  # attention is computed again with its last product
                 cast -= given.operand * layer.d_model**2 if given.copies else 0
@@ -96,9 +98,9 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
             kept, casts = kept + whole, casts + cast
         below = layer.d_model
     last = layers[0] if config.weight_tying else layers[-1]
-    ends = 16 * s + sum(norm_bytes(last, given, last.d_model, inner=False))
+    ends = 16 * s + sum(norm_bytes(last, given.of_layer(None), last.d_model, inner=False))
     if config.embedding_layer_norm:
-        ends += sum(norm_bytes(layers[0], given, layers[0].d_model, inner=False))
+        ends += sum(norm_bytes(layers[0], given.of_layer(-1), layers[0].d_model, inner=False))
     if config.embedding_dropout:
         ends += (1 if given.device == "cuda" else given.stream) * s * layers[0].d_model
     if layers[-1].d_model != last.d_model:
@@ -113,7 +115,7 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
         tables=sum(_tables(config, layers, given)),
         ends=ends,
         recomputed=recomputed,
-        backward=max(backward_bytes(layer, given) for layer in {id(c): c for c in layers}.values()),
+        backward=max(backward.values()),
     )
 
 

@@ -152,13 +152,15 @@ def micro_batch(
     config: Mapping[str, Any], model: ModelConfig, *, processes: int, device: str
 ) -> Pass:
     """What passes through the model of one process at a time."""
-    train = config["train"]
+    train, precision = config["train"], config["precision"]
     rows = train["micro_batch_size"] or train["batch_size"]
     batching = config.get("batching", {"name": "concat"})["name"]
     return Pass(
         rows=math.ceil(rows / processes),
         length=train["sequence_length"] or model.max_sequence_length,
-        precision=config["precision"]["name"],
+        precision=precision["name"],
+        fused_norms=precision.get("fused_norms", True),
+        foundation_layers=precision.get("foundation_layers"),
         device="cuda" if device == "cuda" else "cpu",
         checkpointing=train["activation_checkpointing"],
         documents=keeps_documents(bool(config["data"]["document_masking"]), batching),

@@ -14,8 +14,8 @@ from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError, PlanError
 from ablate.model import ModelConfig
 from ablate.model.activations import activations
-from ablate.model.block_activations import plan_case
 from ablate.model.kernel_case import training_case
+from ablate.model.micro_batch import plan_case
 from ablate.plan import kernel_lines, plan_sweep, resolve
 from ablate.plan.kernel_choice import attention
 from ablate.plan.memory import micro_batch
