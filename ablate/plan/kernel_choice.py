@@ -14,7 +14,8 @@ from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError, PlanError
 from ablate.model.compile_rule import decide
 from ablate.model.config import ModelConfig
-from ablate.model.kernels import choose_all, refuse, summary, training_case
+from ablate.model.kernel_case import training_case
+from ablate.model.kernels import choose_all, refuse, summary
 from ablate.plan.canonical import typed
 
 if TYPE_CHECKING:
