@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import reading_parser
 from ablate.errors import AblateError, StudyError
-from ablate.launch.cancelling import mark
+from ablate.launch.cancelling import mark, unmark
 from ablate.rundir import ENDED, StudyDir, find_study
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ def _write(study: StudyDir, extension: Extension) -> None:
     from ablate.plan.extension import extended
 
     for trial in extension.trials:
-        study.trial(trial.id).create(trial.config, trial.config["train"]["steps"])
+        folder = study.trial(trial.id)
+        folder.create(trial.config, trial.config["train"]["steps"])
+        unmark(folder)  # it may have been replaced before, and be back
     with study.lock():
         manifest = study.manifest()
         if int(manifest.get("revision", 1)) != extension.revision - 1:

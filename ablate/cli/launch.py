@@ -15,7 +15,7 @@ from ablate.cli.stack_view import stack_lines
 from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
-from ablate.launch.retrying import RETRIED, mend_states
+from ablate.launch.retrying import RETRIED, mend_states, refuse_edited
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
 from ablate.track.client import why_offline
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _launch(plan: Plan, study: StudyDir, options: argparse.Namespace) -> int:
     from ablate.launch.freeze import freeze
-    from ablate.launch.preflight import check_runs_dir, refuse_edited
+    from ablate.launch.preflight import check_runs_dir
 
     again = RETRIED if options.retry_failed else ()
     command = shlex.join(["ablate", "launch", *options.overrides])

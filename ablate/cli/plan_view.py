@@ -19,7 +19,7 @@ from ablate.cli.memory_view import memory_line
 from ablate.cli.stack_view import stack_lines
 from ablate.cli.width import pipe_width
 from ablate.errors import show
-from ablate.plan import Plan, PlannedArm, gib, road_lines
+from ablate.plan import Plan, PlannedArm, gib, kernel_lines
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
@@ -157,7 +157,7 @@ def _foot(plan: Plan) -> list[str]:
         if len(names) > MOST_NAMED:
             who = f"{len(names)} of {len(plan.arms)} arms"
         lines.append(f"Paired with its reference after resizing, {who}: {paired}.")
-    lines += road_lines(plan.arms)
+    lines += kernel_lines(plan.arms)
     lines += rule_lines(plan.decide, plan.seeds) + claim_lines(plan.claim or [])
     lines += learning_lines(plan) + cost_lines(plan)
     lines += stack_lines(plan)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.trials import pick_trials
 from ablate.errors import AblateError
-from ablate.launch.retrying import RETRIED, chosen, mend_states, reopen
+from ablate.launch.retrying import RETRIED, chosen, mend_states, refuse_edited, reopen
 from ablate.rundir import StudyDir, TrialDir, find_study
 
 __all__ = ["main"]
@@ -64,8 +64,6 @@ def main(argv: Sequence[str]) -> int:
         what = " or ".join(statuses or RETRIED)
         print(f"{study.name}: nothing {what}, so nothing to run again.", file=out)
         return _told(study, options.json, 1 if mended else 0)
-    from ablate.launch.preflight import refuse_edited
-
     refuse_edited(study, trials)
     for trial in trials:
         print(f"{trial.id} {reopen(trial)}", file=out, flush=True)

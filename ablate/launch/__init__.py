@@ -2,6 +2,7 @@
 this machine.
 
 job.py      lease, heartbeat, signals, log, outcome, record of one trial
+attempt_log.py  what is logged and warned, to the log of its attempt
 stop.py     signals -> "stop at the next step"
 outcome.py  exception -> class of the end
 stitch.py   attempts -> metrics.parquet, events.jsonl

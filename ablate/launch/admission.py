@@ -32,6 +32,10 @@ COUNTED = ("node", "time_limit", "oom")
 """Classes of death that use up the budget; a preemption is nobody's fault."""
 
 
+CANCELLED = {"status": "cancelled", "outcome": "cancelled", "reason": "as ablate cancel asked"}
+"""The end of a trial whose user gave it up."""
+
+
 def cluster_here() -> ClusterConfig | None:
     """What this SLURM job was submitted with; None for one that ablate did not submit."""
     text = os.environ.get(CLUSTER)
@@ -44,7 +48,7 @@ def refusal(attempt: Attempt) -> dict[str, Any] | None:
     if cluster is not None:
         bury(trial, attempt, cluster)
     if trial.cancel_asked():
-        return {"status": "cancelled", "outcome": "cancelled", "reason": "as ablate cancel asked"}
+        return CANCELLED
     if cluster is None:
         return None
     deaths = deaths_without_progress(trial)

@@ -6,7 +6,8 @@ One JSON object a line. On standard input {"do": "run", "trials": [PATH, ...], "
 "again": [...], "gpu": N} (several trials are one stack, see `together`),
 {"do": "check", "configs": [...]} and {"do": "stop"}; the end of input is a stop too, so nothing
 outlives a launcher that was killed. On standard output {"event": "ready", "gpus": N},
-{"event": "checked", "error": TEXT} and {"event": "ended", "trials": [PATH, ...], "code": N}.
+{"event": "checked", "error": TEXT} and {"event": "ended", "trials": [PATH, ...],
+"codes": [N, ...]}.
 """
 
 from __future__ import annotations
@@ -23,26 +24,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ablate.config.schema import TrialConfig
 from ablate.errors import AblateError, TrialEndedError, TrialHeldError
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.stop import SIGNALS
 from ablate.launch.together import run_together
+from ablate.model.config import ModelConfig
 from ablate.rundir import TrialDir
 
 __all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
 
 RAN, CRASHED, HELD, ENDED_ALREADY, FENCED_OFF = 0, 1, 4, 5, 6
-"""How a child exits; how the trial ended stands in its state."""
-GRAVITY = (RAN, ENDED_ALREADY, FENCED_OFF, HELD, CRASHED)
-"""A child that ran several trials exits with the gravest of their codes."""
+"""What a child tells of each of its trials; how the trial ended stands in its state."""
 
 
 def serve(runner: str) -> None:
     """Answers requests until the input ends and the last child is gone."""
     replies = os.dup(1)
     os.dup2(2, 1)  # what an import prints must not mix with the replies
-    importlib.import_module("pyarrow.parquet")
+    for module in ("pyarrow.parquet", "yaml"):
+        importlib.import_module(module)
+    TrialConfig.from_mapping({"model": {}})  # resolves the types of all fields, once for all
+    ModelConfig.from_mapping({})
     server = Server(replies, load_runner(runner))
     server.reply(event="ready", gpus=_count_gpus())
     gc.collect()
@@ -53,7 +57,8 @@ def serve(runner: str) -> None:
 class Server:
     def __init__(self, replies: int, run: Callable[..., Any]) -> None:
         self._replies, self._run = replies, run
-        self._children: dict[int, list[str]] = {}
+        self._children: dict[int, tuple[list[str], int]] = {}
+        """Process -> its trials, and where it tells their codes."""
         self._input, self._open = b"", True
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -100,28 +105,45 @@ class Server:
 
     def _start(self, request: dict[str, Any]) -> None:
         parent = os.getpid()
+        told, tell = os.pipe()
+        os.set_blocking(told, False)  # what the child starts may hold on to the other end
         pid = os.fork()
         if pid == 0:
+            os.close(told)
             _become_child(self._replies)
-            _exit_with(lambda: _run_trial(request, parent, self._run))
-        self._children[pid] = request["trials"]
+            _exit_with(lambda: _tell(tell, _run_trials(request, parent, self._run)))
+        os.close(tell)
+        self._children[pid] = request["trials"], told
 
     def _reap(self) -> None:
         for pid in list(self._children):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                code = os.waitstatus_to_exitcode(status)
-                self.reply(event="ended", trials=self._children.pop(pid), code=code)
+                trials, told = self._children.pop(pid)
+                codes = _codes(told) or [os.waitstatus_to_exitcode(status)] * len(trials)
+                self.reply(event="ended", trials=trials, codes=codes)
 
 
-def _run_trial(request: dict[str, Any], parent: int, run: Callable[..., Any]) -> int:
+def _tell(to: int, codes: list[int]) -> int:
+    os.write(to, bytes(codes))
+    return RAN
+
+
+def _codes(told: int) -> list[int]:
+    """Empty where the child came to no end of its own."""
+    with os.fdopen(told, "rb", buffering=0) as file:
+        return list(file.read(4096) or b"")
+
+
+def _run_trials(request: dict[str, Any], parent: int, run: Callable[..., Any]) -> list[int]:
+    """The code of each."""
     if request.get("gpu") is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpu(request["gpu"], os.environ)
     trials = [TrialDir(Path(path)) for path in request["trials"]]
     if len(request["seats"]) > 1:
         seats, again = request["seats"], request["again"]
         ends = run_together(trials, seats, again=again, parent=parent, run=run)
-        return max((_code_of(end) for end in ends), key=GRAVITY.index)
+        return [_code_of(end) for end in ends]
     try:
         run_job(
             trials[0],
@@ -131,8 +153,8 @@ def _run_trial(request: dict[str, Any], parent: int, run: Callable[..., Any]) ->
             run=run,
         )
     except (TrialHeldError, TrialEndedError, FencedOffError) as error:
-        return _code_of(error)
-    return RAN
+        return [_code_of(error)]
+    return [RAN]
 
 
 def _code_of(end: BaseException | None) -> int:

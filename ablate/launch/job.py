@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ablate.config.fingerprint import fingerprint
 from ablate.config.sources import edited
 from ablate.errors import StudyError
 from ablate.launch import admission, budget
+from ablate.launch.attempt_log import logged
 from ablate.launch.outcome import classify, reason_of
 from ablate.launch.processes import FENCED_OFF, team_of
 from ablate.launch.runner import load_runner
@@ -106,7 +106,7 @@ def run_job(
                         if end["status"] == "preempted" and trial.cancel_asked():
                             # Whatever stopped it: the signal that follows the mark is faster than
                             # the heartbeat that sees it.
-                            end |= CANCELLED
+                            end |= admission.CANCELLED
                 stop.finishing = True
                 state = heart.state.replace(**end, heartbeat=time.time(), ended=time.time())
                 if not attempt.release(state):
@@ -185,9 +185,6 @@ def _outcome(
         return _ended(status, outcome, reason_of(error), getattr(error, "step", None))
 
 
-CANCELLED = {"status": "cancelled", "outcome": "cancelled", "reason": "as ablate cancel asked"}
-
-
 def _ended(status: str, outcome: str, reason: str | None, step: int | None) -> dict[str, Any]:
     end: dict[str, Any] = {"status": status, "outcome": outcome, "reason": reason}
     return end if step is None else {**end, "step": step}
@@ -227,7 +224,8 @@ class Heartbeat:
         self.spent: str | None = None
         """Why the study's budget does not let it go on."""
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        name = f"{threading.current_thread().name}/heartbeat"  # see `attempt_log`
+        self._thread = threading.Thread(target=self._beat, name=name, daemon=True)
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
@@ -252,35 +250,3 @@ class Heartbeat:
                 self.attempt.release(self.state.replace(step=self.step, heartbeat=time.time()))
                 if beats % BUDGET_BEATS == 1 and self.spent is None:
                     self.spent = budget.exhausted(study)
-
-
-@contextlib.contextmanager
-def logged(attempt: Attempt, own_streams: bool) -> Iterator[None]:
-    """What Python logs and warns goes to the attempt's log; with `own_streams`, so does all else
-    that is printed.
-    """
-    handler: logging.Handler
-    if own_streams:
-        fd = os.open(attempt.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(fd, 1)
-        os.dup2(fd, 2)
-        os.close(fd)
-        handler = logging.StreamHandler()
-    else:
-        handler = logging.FileHandler(attempt.log_path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    if threading.current_thread() is not threading.main_thread():  # one of several trials here
-        own = threading.get_ident()
-        handler.addFilter(lambda record: record.thread == own)
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.addHandler(handler)
-    root.setLevel(min(level, logging.INFO))
-    logging.captureWarnings(True)
-    try:
-        log.info("attempt %s of %s, process %s", attempt.number, attempt.trial.id, os.getpid())
-        yield
-    finally:
-        logging.captureWarnings(False)
-        root.removeHandler(handler)
-        root.setLevel(level)
-        handler.close()

@@ -26,7 +26,7 @@ __all__ = ["Ended", "Pool"]
 class Ended:
     trial: TrialDir
     code: int
-    """See `forks`; negative: the child was killed by that signal."""
+    """Of the trial, see `forks`; negative: its process was killed by that signal."""
 
 
 class Pool:
@@ -102,9 +102,9 @@ class Pool:
                 self._gpus = int(event["gpus"])
             elif event["event"] == "ended":
                 self.processes -= 1
-                for path in event["trials"]:
+                for path, code in zip(event["trials"], event["codes"], strict=True):
                     self.running.pop(path, None)
-                    ended.append(Ended(TrialDir(Path(path)), event["code"]))
+                    ended.append(Ended(TrialDir(Path(path)), code))
         return ended
 
     def stop(self) -> None:

@@ -10,14 +10,12 @@ from typing import Any
 
 from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
-from ablate.config.sources import edited
 from ablate.data import Data, check_inference, open_data, open_shifted
-from ablate.errors import ConfigError, PlanError, StudyError
+from ablate.errors import ConfigError, PlanError
 from ablate.launch.ranks import rank_of
 from ablate.plan import gib, memory_of, too_large
 from ablate.rundir import (
     StudyDir,
-    TrialDir,
     check_frozen_data,
     check_writable,
     data_key,
@@ -28,7 +26,7 @@ from ablate.rundir import (
 
 __all__ = [
     "check_data", "check_data_of_all", "check_fits", "check_runs_dir", "check_training",
-    "freeze_data", "refuse_edited",
+    "freeze_data",
 ]  # fmt: skip
 
 
@@ -112,30 +110,6 @@ def freeze_data(study: StudyDir, found: Mapping[str, str]) -> None:
             keep_data(study.path, found)
 
 
-def refuse_edited(study: StudyDir, trials: Iterable[TrialDir]) -> None:
-    """Before an attempt is spent: code behind import paths that is not what was planned.
-
-    Raises:
-        StudyError: naming the arms and the remedy.
-    """
-    arms = {entry["id"]: entry["arm"] for entry in study.manifest().get("trials", [])}
-    seen: dict[str, list[str]] = {}
-    for trial in trials:
-        arm = arms.get(trial.id, trial.id)
-        if arm not in seen:
-            seen[arm] = edited(trial.config())
-    changed = {arm: variants for arm, variants in seen.items() if variants}
-    if not changed:
-        return
-    said = "; ".join(f"{arm}: {', '.join(variants)}" for arm, variants in changed.items())
-    replace = " ".join(f"--replace {arm}" for arm in changed)
-    raise StudyError(
-        f"The code behind an import path was edited after {study.name} was planned ({said}), so "
-        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.name} "
-        f"{replace}"
-    )
-
-
 def check_fits(config: Mapping[str, Any], device: str, bytes_there: int) -> None:
     """By the formula of the plan, for this machine.
 
@@ -165,13 +139,13 @@ def check_training(config: Mapping[str, Any]) -> None:
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.train.clip import build_clip
+    from ablate.train.device import choose_device
     from ablate.train.kernel import attention_of
     from ablate.train.memory import check_memory, device_memory
     from ablate.train.optim import build_optimiser
     from ablate.train.parallel.units import units
     from ablate.train.precision import Precision
     from ablate.train.respond import build_response
-    from ablate.train.run import choose_device
     from ablate.train.schedule import build_schedule
 
     typed = TrialConfig.from_mapping(config)

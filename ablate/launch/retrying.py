@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from ablate.config.sources import edited
 from ablate.errors import StudyError, TrialHeldError
 from ablate.launch.cancelling import unmark
 from ablate.rundir import StudyDir, TrialDir
 
-__all__ = ["AFRESH", "RETRIED", "chosen", "mend_states", "reopen"]
+__all__ = ["AFRESH", "RETRIED", "chosen", "mend_states", "refuse_edited", "reopen"]
 
 RETRIED = ("failed", "cancelled")
 """What a retry takes where nothing else is asked for. A diverged trial is a result."""
@@ -53,6 +54,30 @@ def mend_states(study: StudyDir) -> list[str]:
             trial.write_state(state)
             said.append(f"{trial.id}: {state.damage} It is written anew: {state.status}.")
     return said
+
+
+def refuse_edited(study: StudyDir, trials: Iterable[TrialDir]) -> None:
+    """Before an attempt is spent: code behind import paths that is not what was planned.
+
+    Raises:
+        StudyError: naming the arms and the remedy.
+    """
+    arms = {entry["id"]: entry["arm"] for entry in study.manifest().get("trials", [])}
+    seen: dict[str, list[str]] = {}
+    for trial in trials:
+        arm = arms.get(trial.id, trial.id)
+        if arm not in seen:
+            seen[arm] = edited(trial.config())
+    changed = {arm: variants for arm, variants in seen.items() if variants}
+    if not changed:
+        return
+    said = "; ".join(f"{arm}: {', '.join(variants)}" for arm, variants in changed.items())
+    replace = " ".join(f"--replace {arm}" for arm in changed)
+    raise StudyError(
+        f"The code behind an import path was edited after {study.name} was planned ({said}), so "
+        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.name} "
+        f"{replace}"
+    )
 
 
 def reopen(trial: TrialDir) -> str:

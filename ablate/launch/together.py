@@ -6,13 +6,13 @@ Every one is a job of its own (lease, heartbeat, log, outcome, state), as if it 
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ablate.errors import TrialEndedError, TrialHeldError
+from ablate.launch.attempt_log import logging_of_process, member_name
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.slurm.identity import this_job
@@ -61,20 +61,15 @@ def run_together(
         finally:
             taken[i].leave()
 
-    names = [f"member {trial.id}" for trial in trials]
+    names = [member_name(trial.id) for trial in trials]
     threads = [threading.Thread(target=member, args=(i,), name=n) for i, n in enumerate(names)]
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.setLevel(min(level, logging.INFO))  # the first member to end must not silence the others
-    try:
-        with stop.listening():
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                try:
-                    for thread in threads:
-                        thread.join()
-                except KeyboardInterrupt:  # asked a second time
-                    stack.interrupt()
-    finally:
-        root.setLevel(level)
+    with stop.listening(), logging_of_process():
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            try:
+                for thread in threads:
+                    thread.join()
+            except KeyboardInterrupt:  # asked a second time
+                stack.interrupt()
     return ends

@@ -162,11 +162,7 @@ class Stream:
     def read(self, ids: Int[Tensor, "1 t"], *, last: bool = False) -> Float[Tensor, "1 t v"]:
         """Logits of the next token at each position of the chunk, or after its last one alone."""
         model, parts = self.model, self.model.transformer
-        x = parts["wte"](ids)
-        if model.config.embedding_layer_norm:
-            x = parts["emb_norm"](x)
-        place = model.position.embed(self.position, ids.shape[1], x)
-        x = x if place is None else x + place
+        x = model.embed(ids, self.position)
         case = kernel_case(model.config, x.device, compute_dtype(x), x.shape[1])
         case = dataclasses.replace(case, masked="keys from a cache")
         scope = Scope(backend=choose(model.config, case).kernel)

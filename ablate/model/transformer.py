@@ -153,7 +153,7 @@ class OLMo(nn.Module):
             DataError: masks, lengths or caches whose shapes do not fit the input.
             ConfigError: more positions than learned position embeddings.
         """
-        config, parts, position = self.config, self.transformer, self.position
+        config, parts = self.config, self.transformer
         if past_key_values is not None and len(past_key_values) != config.n_layers:
             text = f"past_key_values has {len(past_key_values)} entries"
             raise DataError(
@@ -161,12 +161,7 @@ class OLMo(nn.Module):
             )
         past = past_key_values[0][0].shape[-2] if past_key_values else 0
 
-        x = parts["wte"](input_ids) if input_embeddings is None else input_embeddings
-        if config.embedding_layer_norm:
-            x = parts["emb_norm"](x)
-        place = position.embed(past, x.shape[1], x)
-        if place is not None:
-            x = x + place.to(x.dtype)  # a fixed table is float32, pure bf16 is not
+        x = self.embed(input_ids, past, input_embeddings)
         if config.embedding_dropout and self.training:
             x = F.dropout(x, config.embedding_dropout)
 
@@ -179,7 +174,7 @@ class OLMo(nn.Module):
         blocks, training = self.blocks, self.training and torch.is_grad_enabled()
         compiled = self.run_block if training else None
         layers = scopes(
-            config, position, self.cache, x, past, given, self.head_sizes,
+            config, self.position, self.cache, x, past, given, self.head_sizes,
             dropout=config.attention_dropout if self.training else 0.0,
             softmax=self._softmax(),
             split=compiled is None,
@@ -203,6 +198,30 @@ class OLMo(nn.Module):
             hidden.append(x)
         logits = self._logits(x) if unembed else x
         return OLMoOutput(logits, present if use_cache else None, tuple(hidden) or None)
+
+    def embed(
+        self,
+        input_ids: Int[Tensor, "b t"],
+        start: int,
+        embeddings: Float[Tensor, "b t d"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        """What goes into the lowest block, before dropout.
+
+        Args:
+            input_ids: token ids.
+            start: position of the first of them.
+            embeddings: used instead of theirs.
+
+        Raises:
+            ConfigError: more positions than learned position embeddings.
+        """
+        parts = self.transformer
+        x = parts["wte"](input_ids) if embeddings is None else embeddings
+        if self.config.embedding_layer_norm:
+            x = parts["emb_norm"](x)
+        place = self.position.embed(start, x.shape[1], x)
+        # A fixed table is float32, pure bf16 is not.
+        return x if place is None else x + place.to(x.dtype)
 
     def _softmax(self) -> torch.dtype | None:
         """What attention's softmax is told to compute in, by the narrowest layer."""

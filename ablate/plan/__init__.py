@@ -11,8 +11,8 @@ match.py      resizing to the baseline          canonical.py the form that confi
 noise.py      spread of earlier studies         power.py     what can be detected
 learning.py   power and cost of a plan            speed.py     how fast arms ran here
 lineage.py    baselines that were adopted         round.py     the next round of a search
-roads.py      the kernels that compute an arm
-frozen.py     the plan of a frozen study          extension.py more seeds or arms for it
+kernel_choice.py the kernels of an arm          extension.py more seeds or arms for it
+frozen.py     the plan of a frozen study
 memory.py     bytes of a GPU, by formula        fitting.py   refuses what cannot fit
 manifest.py   manifest.json                     single.py    `ablate train` without a sweep
 stacking.py   trials that share a graph
@@ -25,10 +25,10 @@ from ablate.plan.canonical import difference, flat, resolve
 from ablate.plan.effective import effective, effective_fingerprint, unread
 from ablate.plan.fitting import gib, refuse_too_large, too_large
 from ablate.plan.frozen import frozen_plan
+from ablate.plan.kernel_choice import kernel_lines
 from ablate.plan.manifest import code_version, environment
 from ablate.plan.memory import Memory, memory_of, micro_batch
 from ablate.plan.planning import plan_sweep, plan_written, study_of_sweep
-from ablate.plan.roads import road_lines
 from ablate.plan.single import DEFAULT_STUDY, SingleTrial, arm_name, single_trial
 from ablate.plan.sizing import costs
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
@@ -55,6 +55,7 @@ __all__ = [
     "flat",
     "frozen_plan",
     "gib",
+    "kernel_lines",
     "memory_of",
     "micro_batch",
     "plan_sweep",
@@ -62,7 +63,6 @@ __all__ = [
     "refuse_common",
     "refuse_too_large",
     "resolve",
-    "road_lines",
     "rule_changes",
     "single_trial",
     "study_of_sweep",

@@ -136,7 +136,9 @@ def extended(manifest: dict[str, Any], extension: Extension) -> dict[str, Any]:
     if names:
         gone = [{**t, "revision": extension.revision} for t in kept if t["arm"] in names]
         kept = [t for t in kept if t["arm"] not in names]
-        more = {"replaced": [*manifest.get("replaced", []), *gone]}
+        back = {trial.id for trial in extension.trials}
+        gone = [t for t in [*manifest.get("replaced", []), *gone] if t["id"] not in back]
+        more = {"replaced": gone}
     return {
         **manifest,
         **more,

@@ -25,12 +25,12 @@ from ablate.plan.claim import freeze_claims, read_claims
 from ablate.plan.exclude import exclude
 from ablate.plan.factors import read_factors
 from ablate.plan.fitting import refuse_too_large
+from ablate.plan.kernel_choice import check_kernels
 from ablate.plan.learning import cost_of, learning_of
 from ablate.plan.lineage import Adopted, adopt
 from ablate.plan.lineage import notes as lineage_notes
 from ablate.plan.noise import known_noise
 from ablate.plan.notes import notes_of
-from ablate.plan.roads import check_roads
 from ablate.plan.sizing import costs, resize, set_steps, still_paired
 from ablate.plan.speed import Speeds, speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm
@@ -110,7 +110,7 @@ def plan_written(
     refuse_duplicates(arms)
     study = arms[0].config["study"] or study_of_sweep(name)
     planned = _planned(arms, resized, study, sweep)
-    check_roads(planned)
+    check_kernels(planned)
     refuse_too_large(planned)
     asked = {"name": name, "written": dict(written), "overrides": list(base_overrides)}
     plan = _finish(sweep, study, asked, adopted, planned, speeds, steps)

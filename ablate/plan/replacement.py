@@ -67,16 +67,16 @@ def replace_arms(study: StudyDir, names: Sequence[str], *, cwd: Path | None = No
     reasons = [e["exploratory"] for e in history if e.get("exploratory")][:1]
     if seen:
         reasons.append(f"{', '.join(seen)} was replaced after its results were there")
-    said = " ".join(names)
+    said, revision = " ".join(names), int(manifest.get("revision", 1)) + 1
     return Extension(
         study=study,
-        revision=int(manifest.get("revision", 1)) + 1,
+        revision=revision,
         arms=[now[name] for name in names],
         trials=trials,
         factors={factor: list(labels) for factor, labels in plan.factors.items()},
         design_info=plan.design_info,
         entry={
-            "revision": int(manifest.get("revision", 1)) + 1,
+            "revision": revision,
             "time": time.time(),
             "what": f"{len(trials)} trials of {said} replaced: --replace {said}",
             "overrides": [],

@@ -38,11 +38,12 @@ def stacking_of(trials: Iterable[tuple[str, Mapping[str, Any]]], size: int) -> S
     """Stacks of at most `size`, of (id, resolved configuration)."""
     made, graphs = Stacking(), dict[str, list[str]]()
     for id, config in trials:
-        reason = reason_alone(config)
+        trial, model = _typed(config)  # once for both: it is most of the time of a large plan
+        reason = _reason(trial, model)
         if reason is not None:
             made.alone[id] = reason
         else:
-            graphs.setdefault(graph_of(config), []).append(id)
+            graphs.setdefault(_graph(trial, model), []).append(id)
     for ids in graphs.values():
         for i in range(0, len(ids), size):
             part = ids[i : i + size]
@@ -55,7 +56,19 @@ def stacking_of(trials: Iterable[tuple[str, Mapping[str, Any]]], size: int) -> S
 
 def reason_alone(config: Mapping[str, Any]) -> str | None:
     """Why a trial cannot be a member of any stack; None where it can."""
-    trial, model = TrialConfig.from_mapping(config), ModelConfig.from_mapping(config["model"])
+    return _reason(*_typed(config))
+
+
+def graph_of(config: Mapping[str, Any]) -> str:
+    """Equal for trials that can share a stack."""
+    return _graph(*_typed(config))
+
+
+def _typed(config: Mapping[str, Any]) -> tuple[TrialConfig, ModelConfig]:
+    return TrialConfig.from_mapping(config), ModelConfig.from_mapping(config["model"])
+
+
+def _reason(trial: TrialConfig, model: ModelConfig) -> str | None:
     train = trial.train
     backend = "flash" if model.flash_attention else model.attention_backend
     dropout = (model.attention_dropout, model.residual_dropout, model.embedding_dropout)
@@ -79,9 +92,7 @@ def reason_alone(config: Mapping[str, Any]) -> str | None:
     return "; ".join(reasons) or None
 
 
-def graph_of(config: Mapping[str, Any]) -> str:
-    """Equal for trials that can share a stack."""
-    trial, model = TrialConfig.from_mapping(config), ModelConfig.from_mapping(config["model"])
+def _graph(trial: TrialConfig, model: ModelConfig) -> str:
     scaled = model.position_scheme in SCALED_POSITIONS
     left_out = INFORMATION if scaled else INFORMATION | INITIAL
     kept = {

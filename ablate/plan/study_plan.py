@@ -51,14 +51,14 @@ class PlannedArm:
     @functools.cached_property
     def attention(self) -> dict[str, dict[str, str]]:
         """Kind of device to kernel to the reason for it; raises ConfigError where none serves."""
-        from ablate.plan.roads import attention
+        from ablate.plan.kernel_choice import attention
 
         return attention(self.config)
 
     @functools.cached_property
     def compiled(self) -> dict[str, dict[str, Any]]:
         """Kind of device to whether steps are compiled there, and why."""
-        from ablate.plan.roads import compiled
+        from ablate.plan.kernel_choice import compiled
 
         return compiled(self.config)
 
@@ -141,7 +141,7 @@ class Plan:
         pilot = set(self.pilot_seeds)
         return [t for t in self.trials if t.arm == self.baseline and t.seed in pilot]
 
-    @property
+    @functools.cached_property
     def stacking(self) -> Stacking | None:
         """Which trials are trained as one batch of models; None where that is not asked for."""
         size = self.trials[0].config["cluster"].get("stack", 1)

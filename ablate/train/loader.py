@@ -7,6 +7,7 @@ that one, and what was made in vain is dropped.
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -23,14 +24,20 @@ make one batch while it computes another."""
 class Loader:
     """Hands out the batch of each step, on the device.
 
-    With `run.ahead` (on a GPU) a thread makes so many batches in advance, in pinned memory, from
-    which the device fetches them by itself. Without, each is made when it is asked for.
+    With `ahead` a thread makes so many batches in advance, on a GPU in pinned memory, from which
+    the device fetches them by itself. Without, each is made when it is asked for.
+
+    Args:
+        run: whose batches they are.
+        ahead: None: as suits the device.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, ahead: int | None = None) -> None:
         self._run, self._pinned = run, run.device.type == "cuda"
-        self._ahead = AHEAD * self._pinned if run.ahead is None else run.ahead
-        self._thread = ThreadPoolExecutor(1, "loader") if self._ahead else None
+        self._ahead = AHEAD * self._pinned if ahead is None else ahead
+        # Named after the trial's own thread, so that what it logs goes to the trial's log.
+        name = f"{threading.current_thread().name}/loader"
+        self._thread = ThreadPoolExecutor(1, name) if self._ahead else None
         self._made: dict[int, Future[TensorBatch]] = {}
 
     def __enter__(self) -> Loader:

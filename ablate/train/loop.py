@@ -20,10 +20,11 @@ from torch import Tensor
 from ablate.errors import DivergedError
 from ablate.train.batch import TensorBatch
 from ablate.train.clip import gradient_norms
+from ablate.train.device import seed_step
 from ablate.train.loader import Loader
 from ablate.train.measure import UpdateNorm, measure
 from ablate.train.robustness import robustness
-from ablate.train.run import Run, seed_step
+from ablate.train.run import Run
 from ablate.train.validation import validate
 from ablate.train.watch import Watch
 

@@ -26,10 +26,11 @@ from ablate.train import checkpoint
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
 from ablate.train.determinism import deterministic
+from ablate.train.device import choose_device
 from ablate.train.loader import Loader
 from ablate.train.loop import train
 from ablate.train.measure import measure
-from ablate.train.run import Run, assemble, choose_device
+from ablate.train.run import Run, assemble
 from ablate.train.watch import Watch
 
 __all__ = ["replay"]
@@ -70,7 +71,7 @@ def replay(
             run,
             start,
             Watch(run, look, patient=False),  # type: ignore[arg-type] (look has a Record's methods)
-            Loader(run),
+            Loader(run, ahead=0),  # so that it asks for `next_batch`
             save=lambda _: None,
             should_stop=lambda: "replayed" if look.step >= last else None,
         )
@@ -103,7 +104,7 @@ class _Look:
         self.found: list[dict[str, Any]] = []
         self.layers: dict[str, Any] = {}
         self._next, self._judge = run.next_batch, run.response.judge
-        run.next_batch, run.ahead = self.next_batch, 0  # type: ignore[method-assign]
+        run.next_batch = self.next_batch  # type: ignore[method-assign]
         run.response.judge = self.judge  # type: ignore[method-assign]
 
     def next_batch(self, step: int) -> Any:

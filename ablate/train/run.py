@@ -30,7 +30,6 @@ from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
 from ablate.train.clip import Clip, build_clip
 from ablate.train.compiling import Compiled, compile_model
-from ablate.train.device import choose_device, seed_step
 from ablate.train.kernel import attention_of
 from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.memory import check_memory
@@ -41,7 +40,7 @@ from ablate.train.precision import Precision
 from ablate.train.respond import Observe, build_response
 from ablate.train.schedule import Rate, build_schedule, warmup_steps
 
-__all__ = ["Run", "assemble", "choose_device", "seed_step"]
+__all__ = ["Run", "assemble"]
 
 UPDATED = ("optimiser", "clip", "precision")
 """The parts of a run, besides the model, that an update changes: what a rewind puts back."""
@@ -76,8 +75,6 @@ class Run:
     phases: Phases
     attention: dict[str, str]
     """The kernels that compute it in a step, each with the reason."""
-    ahead: int | None = None
-    """Batches that are made before they are asked for; None: as suits the device."""
     shifted: Data | None = None
     """Text of another domain, where it is to be validated too."""
 

@@ -19,6 +19,7 @@ from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
 from ablate.train.compiling import warm_up
 from ablate.train.determinism import deterministic
+from ablate.train.device import choose_device
 from ablate.train.inference import measure_inference
 from ablate.train.loader import Loader
 from ablate.train.loop import train
@@ -26,7 +27,7 @@ from ablate.train.parallel import build_parallel
 from ablate.train.peak_flops import peak_flops
 from ablate.train.phases import PHASES
 from ablate.train.record import Record, Silence
-from ablate.train.run import Run, assemble, choose_device
+from ablate.train.run import Run, assemble
 from ablate.train.stacked import Seat
 from ablate.train.watch import Watch
 
@@ -197,6 +198,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     records = [a.record() for a in attempt.trial.attempts() if a.has_begun()]
     if len(widths := {int(r.get("stacked", 1)) for r in records} | {1}) > 1:
         summary["stacked"] = max(widths)  # models in one batch, which rounds otherwise
+        summary["mfu"] = None  # its seconds are those of all members, its FLOPs its own
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own

@@ -61,12 +61,17 @@ def _row(values: _Values, claim: Mapping[str, Any], rule: Rule, level: float) ->
     row = {k: claim.get(k) for k in ("statement", "source", "metric", "of", "against", "nearest")}
     tested, note = dict(claim), ""
     numbers = values.table["value"].to_numpy(dtype=float)
-    if claim.get("relative") is not None and (numbers[np.isfinite(numbers)] <= 0).any():
+    share = claim.get("relative") is not None
+    counted = claim["metric"] == "diverged" and len(numbers) > 0
+    if share and (counted or (numbers[np.isfinite(numbers)] <= 0).any()):
         # A share of nothing: what is left of the claim is its direction.
         note = f"{claim['metric']} is 0 or less in some trial, so a share of it means nothing"
+        if counted:
+            note = "how often trials diverge has an interval as a difference, not as a ratio"
         if claim["direction"] != "no_worse":
             tested |= {"relative": None, "margin": None}
-            row["nearest"] = f"{claim['metric']} is {claim['direction']} at all"
+            direction = f"{claim['metric']} is {claim['direction']} at all"
+            row["nearest"] = "; or rather: ".join(filter(None, (claim.get("nearest"), direction)))
         else:
             values = dataclasses.replace(values, problem=note, untestable=True)
     relative = tested.get("relative") is not None
@@ -79,15 +84,18 @@ def _row(values: _Values, claim: Mapping[str, Any], rule: Rule, level: float) ->
     lower = dataclasses.replace(rule, metric=claim["metric"]).lower_is_better
     verdict, said = conclude(measured, tested, lower_is_better=lower)
     needed = measured.seeds_needed(tested, verdict, lower_is_better=lower)
+    idle = _nothing_happened(values.table, claim)
+    if idle is not None:
+        verdict, said, needed = "undecided", idle, None
     row |= {"seeds": measured.seeds, "seeds_needed": needed}
     if row["seeds_needed"] is not None:
         said = "; ".join(s for s in (said, f"about {row['seeds_needed']} seeds would decide") if s)
-    elif verdict == "undecided" and np.isfinite(measured.low):
+    elif verdict == "undecided" and idle is None and measured.fit and np.isfinite(measured.low):
         said = "; ".join(s for s in (said, "no number of seeds up to 1000 would decide") if s)
     back = np.expm1 if relative else float
     row |= {k: float(back(getattr(measured, k))) for k in ("estimate", "low", "high")}
     row["measured"] = _measured(row, relative)
-    reason = claim.get("untestable") or note
+    reason = "; ".join(s for s in (claim.get("untestable"), note) if s)
     if reason:
         return row | {
             "verdict": UNTESTABLE,
@@ -95,6 +103,26 @@ def _row(values: _Values, claim: Mapping[str, Any], rule: Rule, level: float) ->
             "note": "; ".join(s for s in (reason, said) if s),
         }
     return row | {"verdict": verdict, "note": said}
+
+
+def _nothing_happened(table: pd.DataFrame, claim: Mapping[str, Any]) -> str | None:
+    """Why an improvement in a measure of events could not have shown; None where it could.
+
+    Where every value of both arms is the same, no trial had the event, or all had it alike: the
+    noise is estimated as none, and the equivalence test holds of necessity. Bytes that agree are
+    another matter: they are a result.
+    """
+    events = claim["metric"] == "diverged" or str(claim["metric"]).startswith("spikes/")
+    if not events or claim["direction"] == "no_worse":
+        return None
+    pair = table["arm"].isin([claim["of"], claim["against"]])
+    value = table.loc[pair, "value"].to_numpy(dtype=float)
+    if not len(value) or not np.isfinite(value).all() or np.ptp(value) > 1e-12:
+        return None
+    return (
+        f"every value of both arms is {value[0]:.3g}: nothing that the claim speaks of happened, "
+        "or all of it did, so no difference could have shown"
+    )
 
 
 def _measure(

@@ -206,6 +206,41 @@ def test_divergence_is_a_share_of_trials_with_an_interval_that_is_never_empty() 
     assert verdict(both, claim(metric="diverged"))["verdict"] == "undecided"
 
 
+@pytest.mark.parametrize("metric", ["spikes/lost", "diverged"])
+@pytest.mark.parametrize("relative", [-0.25, None])
+def test_events_that_did_not_happen_contradict_nothing(metric: str, relative: float | None) -> None:
+    """Without noise the equivalence test would hold; equal bytes (above) contradict."""
+    frame = trials(0.0, seeds=40).assign(**{"spikes/lost": 1 / 6})
+    row = verdict(frame, claim(metric=metric, relative=relative, margin=relative and 0.05))
+    assert "undecided" in (row["verdict"], row["nearest_verdict"])
+    assert "no difference could have shown" in row["note"]
+    assert "seeds" not in row["note"]
+    one = (frame["arm"] == "old") & (frame["seed"] == 0)
+    other = frame.assign(**{"spikes/lost": frame["spikes/lost"].mask(one, 1 / 3)})
+    other.loc[one, "status"] = "diverged" if metric == "diverged" else "done"
+    row = verdict(other, claim(metric=metric, relative=relative, margin=relative and 0.05))
+    assert "no difference could have shown" not in row["note"]
+
+
+def test_a_ratio_of_shares_has_no_interval_and_both_reasons_are_printed() -> None:
+    frame = trials(0.0, seeds=6).assign(status="diverged")
+    stated = claim(metric="diverged", relative=-0.25, untestable="it is vague", nearest="fewer")
+    row = verdict(frame, stated)
+    assert row["scale"] == "absolute"
+    assert row["low"] < -0.2 < 0.2 < row["high"]
+    assert row["nearest"] == "fewer; or rather: diverged is lower at all"
+    assert row["note"].startswith("it is vague; how often trials diverge")
+
+
+def test_unknown_numbers_of_seeds_are_not_called_too_many() -> None:
+    """Of shares it is not computed."""
+    frame = trials(0.0, seeds=6)
+    frame.loc[(frame["arm"] == "old") & (frame["seed"] < 2), "status"] = "diverged"
+    row = verdict(frame, claim(metric="diverged"))
+    assert row["verdict"] == "undecided"
+    assert "seeds" not in row["note"]
+
+
 def test_newcombes_interval_is_the_published_one() -> None:
     """Newcombe 1998, table II, method 10: 56/70 against 48/80."""
     m = newcombe(np.repeat([1, 0], [56, 14]), np.repeat([1, 0], [48, 32]), 0.05)

@@ -101,3 +101,22 @@ def test_what_has_results_is_replaced_as_exploratory_and_not_without_need(
         code, _, err = call("extend", "mine", *words)
         assert code == 2
         assert said in err
+
+
+def test_an_arm_whose_edit_is_undone_can_be_replaced_by_what_it_was(
+    call: Call, launched: Callable[[str], StudyDir]
+) -> None:
+    study = launched("1 / 0")
+    manifest = study.manifest()
+    (arm,) = {a["name"] for a in manifest["arms"]} - {manifest["baseline"]}
+    assert call("extend", "mine", "sweep.seeds=3")[0] == 0, "a trial of it that has not run"
+    first = {t["id"] for t in study.manifest()["trials"] if t["arm"] == arm}
+    launched("1.0")
+    assert call("extend", "mine", "--replace", arm)[0] == 0
+    launched("1 / 0")
+    code, _, err = call("extend", "mine", "--replace", arm)
+    assert code == 0, err
+    now = study.manifest()
+    assert {t["id"] for t in now["trials"] if t["arm"] == arm} == first
+    assert not first & {t["id"] for t in now["replaced"]}
+    assert not any(study.trial(id).cancel_asked() for id in first)

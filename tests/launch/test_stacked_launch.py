@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import threading
+import time
+import warnings
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_training import make_study, make_trial
+from fake_training import make_study, make_trial, run
 
 from ablate.config.compose import Composer
 from ablate.errors import ConfigError
-from ablate.launch.local import Quiet, run_missing
-from ablate.launch.pool import Pool
+from ablate.launch.forks import CRASHED, HELD, RAN
+from ablate.launch.local import Quiet, Study, _take, run_missing
+from ablate.launch.pool import Ended, Pool
 from ablate.launch.stacks import Stacks
+from ablate.launch.together import run_together
 from ablate.plan import resolve
 from ablate.plan.stacking import graph_of, reason_alone, stacking_of
-from ablate.rundir import StudyDir, TrialDir
+from ablate.rundir import Attempt, StudyDir, TrialDir
 from tests.train.tiny import MODEL, section_data, with_sections, without_clock, write_text
 
 SEATED = "fake_training:run_seated"
@@ -147,6 +155,82 @@ def test_one_that_is_held_is_waited_for_and_the_others_run(tmp_path):
     assert trials[1].live_state().status == "running"
     held.release(trials[1].state().replace(status="preempted"))
     assert launched(study, None)[trials[1].id] == ["done"]
+
+
+def test_one_that_is_held_is_waited_for_also_where_another_crashes(tmp_path):
+    path = tmp_path / "runs" / "s"
+    trials = [
+        make_trial(path, "a", seed=0, fail_at=3, how="crash", always=True),
+        make_trial(path, "a", seed=1),
+        make_trial(path, "a", seed=2),
+    ]
+    study = make_study(path, trials)
+    held = trials[1].acquire()  # by this process, which lives
+    held.heartbeat()
+    with Pool(SEATED) as pool:
+        # As when another launch takes it after this one has looked.
+        pool.start(trials, seats=[t.id for t in trials])
+        ends = {}
+        while pool.running:
+            ends |= {end.trial.id: end.code for end in pool.wait(0.2)}
+    assert [ends[t.id] for t in trials] == [CRASHED, HELD, RAN]
+    watcher = Watcher()
+    with Pool(SEATED) as pool:
+        queue = Study(queue=deque())
+        for trial in trials:
+            _take(queue, pool, Ended(trial, ends[trial.id]), watcher)
+    assert queue.elsewhere == [trials[1]]
+    assert [watcher.states.get(t.id) for t in trials] == [["failed"], None, ["done"]]
+    assert study.trial(trials[1].id).live_state().status == "running"
+
+
+def test_each_log_has_what_the_trial_and_its_threads_said_and_warned(tmp_path, monkeypatch):
+    """Also after another member has ended, and nothing of the others."""
+    path = tmp_path / "runs" / "s"
+    trials = [make_trial(path, name, steps=3) for name in ("short", "long")]
+    first_is_over = threading.Event()
+    beat = Attempt.heartbeat
+
+    def heard(attempt: Attempt) -> None:
+        beat(attempt)
+        logging.getLogger("ablate").warning("a beat of %s.", attempt.trial.id)
+
+    def train(attempt, config, *, seat, **arguments):
+        id = attempt.trial.id
+        warnings.warn(f"begun: {id}.", stacklevel=1)
+        if id == trials[1].id:
+            assert first_is_over.wait(60)
+        warnings.warn(f"warned: {id}.", stacklevel=1)
+        with ThreadPoolExecutor(1, f"{threading.current_thread().name}/loader") as loader:
+            loader.submit(logging.getLogger("data").info, "loaded: %s.", id).result()
+        time.sleep(0.2)  # for the heart
+        stranger = threading.Thread(target=logging.info, args=("a stranger of %s.", id))
+        stranger.start()
+        stranger.join()
+        return run(attempt, config, **arguments)
+
+    def wait() -> None:
+        while trials[0].state().status != "done":
+            time.sleep(0.02)
+        time.sleep(0.1)  # its log is closed after its state is written
+        first_is_over.set()
+
+    make_study(path, trials)
+    monkeypatch.setattr(Attempt, "heartbeat", heard)
+    monkeypatch.setattr("ablate.launch.job.BEAT_SECONDS", 0.02)
+    shown, level = warnings.showwarning, logging.getLogger().level
+    watcher = threading.Thread(target=wait)
+    watcher.start()
+    ends = run_together(trials, [t.id for t in trials], run=train)
+    watcher.join()
+    assert ends == [None, None]
+    assert (warnings.showwarning, logging.getLogger().level) == (shown, level)
+    for own, other in (trials, trials[::-1]):
+        log = own.newest_attempt().log_path.read_text()
+        for said in ("begun: {}.", "warned: {}.", "loaded: {}.", "a beat of {}."):
+            assert said.format(own.id) in log
+            assert said.format(other.id) not in log
+        assert f"a stranger of {own.id}." in log
 
 
 def test_a_cancelled_member_leaves_and_the_others_go_on(tmp_path):

@@ -28,11 +28,19 @@ KINDS = {
     "gqa": {"rope": True, "n_kv_heads": 2},
     "window": {"rope": True, "sliding_window": 17},
     "llama": {"rope": True, "block_type": "llama"},
+    "sinusoidal": {"position": "sinusoidal", "embedding_layer_norm": True},
+    "sinusoidal in bfloat16": {"position": "sinusoidal"},
+    "hybrid in bfloat16": {"position": "hybrid"},
+    "olmo2 in bfloat16": {"rope": True, "layer_norm_type": "rms", "norm_after": True,
+                          "attention_layer_norm": True},
 }  # fmt: skip
+ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 2**-6}
+"""Of a sum in another order, by the type of weights and activations; relative to the largest."""
 
 
 def model(kind: str, **fields: float) -> OLMo:
-    return OLMo(ModelConfig(**SMALL | KINDS[kind] | fields)).eval()  # type: ignore[arg-type]
+    made = OLMo(ModelConfig(**SMALL | KINDS[kind] | fields)).eval()  # type: ignore[arg-type]
+    return made.bfloat16() if "bfloat16" in kind else made
 
 
 def ids(length: int = 80) -> Tensor:
@@ -54,7 +62,8 @@ def test_with_an_infinite_budget_it_is_the_plain_model(name: str, kind: str, std
     found = torch.cat([stream.read(part) for part in ids().split(7, dim=1)], dim=1)
     with torch.no_grad():
         expected = plain(ids()).logits
-    assert (found - expected).abs().max() <= 1e-6 * expected.abs().max()
+    assert found.dtype == expected.dtype
+    assert (found - expected).abs().max() <= ROUNDING[found.dtype] * expected.abs().max()
 
 
 @pytest.mark.parametrize("name", [p for p in POLICIES if p != "full"])
@@ -114,6 +123,14 @@ def test_the_hit_rate_is_the_share_of_attention_that_is_still_seen() -> None:
     assert 0.1 < row["cache/hit_rate"] < 1
     assert row["cache/bytes"] < whole["cache/bytes"] == row["cache/bytes_full"]
     assert math.isfinite(row["cache/perplexity"])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "bfloat16" in kind])
+def test_it_is_measured_in_pure_bfloat16(kind: str) -> None:
+    row = measure_cache(model(kind), ids(), policy("dynamic"))
+    assert math.isfinite(row["cache/perplexity"])
+    assert 0.1 < row["cache/hit_rate"] < 1
+    assert row["cache/bytes"] < row["cache/bytes_full"]
 
 
 def test_what_a_cache_with_gaps_cannot_serve_is_refused() -> None:

@@ -378,3 +378,19 @@ def test_a_plan_says_when_its_orders_are_too_few_for_an_interval(plan, orders, f
     factors = {k: STEPS[k] for k in ("norm", "position", "qk_norm")}
     notes = plan(design="ladder", factors=factors, orders=orders).notes
     assert any("without intervals" in note for note in notes) == few
+
+
+def test_stacks_are_found_once_and_each_configuration_is_parsed_once_for_it(
+    plan, monkeypatch
+) -> None:
+    made = plan("cluster.stack=2", factors={"norm": ["norm=rms"]}, seeds=3, budget={"steps": 5})
+    parsed: list[int] = []
+    of = TrialConfig.from_mapping
+
+    def counted(values):
+        parsed.append(values["seed"])
+        return of(values)
+
+    monkeypatch.setattr(TrialConfig, "from_mapping", counted)
+    assert made.stacking is made.stacking
+    assert len(parsed) == len(made.trials) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 
@@ -20,26 +21,18 @@ from tests.train.tiny import without_clock
 
 def ahead(monkeypatch, count: int) -> None:
     """Trials of this test make so many batches in advance."""
-    assembled = trial_module.assemble
-
-    def made(*args):
-        run = assembled(*args)
-        run.ahead = count
-        return run
-
-    monkeypatch.setattr(trial_module, "assemble", made)
+    monkeypatch.setattr(trial_module, "Loader", functools.partial(Loader, ahead=count))
 
 
 def threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("loader")]
+    return [t.name for t in threading.enumerate() if "/loader" in t.name]
 
 
 @pytest.mark.parametrize("batching", ["concat", "packed"])
 def test_the_same_batches_in_the_same_order(batching, config):
     settings = TrialConfig.from_mapping(config(batching={"name": batching}, train={"steps": 30}))
     plain, early = assemble(settings, CPU), assemble(settings, CPU)
-    early.ahead = 3
-    with Loader(plain) as one, Loader(early) as other:
+    with Loader(plain) as one, Loader(early, ahead=3) as other:
         for step in range(1, 31):
             a, b = one.take(step), other.take(step)
             assert torch.equal(a.input_ids, b.input_ids)
@@ -51,9 +44,9 @@ def test_the_same_batches_in_the_same_order(batching, config):
 
 def test_another_batch_than_was_foreseen(config):
     ready = assemble(TrialConfig.from_mapping(config(train={"steps": 50})), CPU)
-    ready.ahead, shift = 2, 0
+    shift = 0
     ready.response.batch = lambda step: step + shift  # type: ignore[method-assign]
-    with Loader(ready) as loader:
+    with Loader(ready, ahead=2) as loader:
         for step in range(1, 20):
             shift = 7 * (step in (5, 6, 11))  # as a rewind does, and back
             expected = ready.make_batch(step + shift).input_ids
@@ -62,9 +55,9 @@ def test_another_batch_than_was_foreseen(config):
 
 def test_nothing_beyond_the_last_step_is_made(config, monkeypatch):
     ready = assemble(TrialConfig.from_mapping(config(train={"steps": 5})), CPU)
-    ready.ahead, made, make = 4, [], Run.make_batch
+    made, make = [], Run.make_batch
     monkeypatch.setattr(Run, "make_batch", lambda run, n: (made.append(n), make(run, n))[1])
-    with Loader(ready) as loader:
+    with Loader(ready, ahead=4) as loader:
         for step in range(1, 6):
             loader.take(step)
     assert made == [1, 2, 3, 4, 5]
@@ -113,10 +106,10 @@ def test_the_thread_ends_where_training_does(config, trial, monkeypatch):
 def test_a_slow_source_is_overlapped(config, monkeypatch):
     """Making a batch costs what a step costs: in advance both pass at the same time."""
     ready, pause = assemble(TrialConfig.from_mapping(config(train={"steps": 20})), CPU), 0.02
-    ready.ahead, make = 2, Run.make_batch
+    make = Run.make_batch
     monkeypatch.setattr(Run, "make_batch", lambda r, n: (time.sleep(pause), make(r, n))[1])
     waited = 0.0
-    with Loader(ready) as loader:
+    with Loader(ready, ahead=2) as loader:
         for step in range(1, 13):
             began = time.perf_counter()
             loader.take(step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ OWN = {"name": "dynamic", "budget": 16, "recent": 4, "sinks": 2, "tokens": 64, "
 
 
 def finished(config: Any, folder: Path, **sections: Any) -> tuple[dict[str, Any], list[Any]]:
-    settings = config(model=ROPE, **sections)
+    settings = config(**{"model": ROPE, **sections})
     trial = TrialDir(folder)
     trial.create(settings, settings["train"]["steps"])
     summary = run_trial(trial.acquire(), settings).summary
@@ -38,6 +39,21 @@ def test_the_summary_holds_the_cache_and_the_curve_is_the_same(config: Any, tmp_
     assert not any(k.startswith("cache/") for k in plain)
     assert 0 < summary["cache/hit_rate"] < 1
     assert summary["cache/bytes"] < summary["cache/bytes_full"]
+    assert summary["cache/perplexity"] > 1
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "hybrid"])
+def test_positions_of_a_fixed_table_train_and_are_measured_in_pure_bfloat16(
+    position: str, config: Any, tmp_path: Path
+) -> None:
+    """Their sinusoids are float32, and the weights are not."""
+    summary, curve = finished(
+        config, tmp_path / "trial", model={"position": position, "max_sequence_length": 64},
+        precision={"name": "pure_bf16"}, train={"steps": 1}, cache=OWN,
+    )  # fmt: skip
+    assert len(curve) == 1
+    assert math.isfinite(curve[0])
+    assert 0 < summary["cache/hit_rate"] < 1
     assert summary["cache/perplexity"] > 1
 
 
@@ -99,7 +115,7 @@ def test_killed_after_the_last_step_it_measures_the_trained_model(
     whole, _ = finished(config, tmp_path / "whole", **sections)
     assert not list((tmp_path / "whole").rglob("model.pt"))
 
-    settings = config(model=ROPE, **sections)
+    settings = config(**{"model": ROPE, **sections})
     steps = settings["train"]["steps"]
     trial = TrialDir(tmp_path / "killed")
     trial.create(settings, steps)

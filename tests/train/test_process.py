@@ -12,8 +12,9 @@ import torch
 from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 from ablate.rundir import TrialDir
+from ablate.train.device import seed_step
 from ablate.train.record import Record
-from ablate.train.run import assemble, seed_step
+from ablate.train.run import assemble
 from ablate.train.watch import Watch
 from tests.train.ran import CPU, events, rows, run
 

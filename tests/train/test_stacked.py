@@ -203,6 +203,14 @@ def test_the_record_says_who_sat_where(config, tmp_path):
         assert trial.newest_attempt().record()["seats"] == ["0", "1"]
 
 
+def test_no_mfu_is_told_of_a_share_of_the_device(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("ablate.train.trial.peak_flops", lambda *_: 1e12)
+    settings = members(config, 2)
+    stacked = train_together(tmp_path / "stack", settings)
+    assert [end.summary["mfu"] for end in stacked] == [None, None]
+    assert run(TrialDir(tmp_path / "alone"), settings[0]).summary["mfu"] > 0
+
+
 def test_an_error_of_the_pass_reaches_every_member(config, tmp_path, monkeypatch):
     def full(*args):
         raise MemoryError("full")

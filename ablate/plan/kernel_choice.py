@@ -1,8 +1,8 @@
 """How the steps of an arm will be computed: the kernel of its attention, compiled or not.
 
-Another road to the same function, so it is no difference between arms; but it costs or saves hours,
-and what no machine could do is refused before it is queued. Without torch: what only the machine
-knows is said as a condition.
+The function is the same, so it is no difference between arms; but it costs or saves hours, and what
+no machine could do is refused before it is queued. Without torch: what only the machine knows is
+said as a condition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ablate.model.kernels import choose_all, refuse, summary, training_case
 if TYPE_CHECKING:
     from ablate.plan.study_plan import PlannedArm
 
-__all__ = ["attention", "check_roads", "compiled", "road_lines"]
+__all__ = ["attention", "check_kernels", "compiled", "kernel_lines"]
 
 NAMES = {"cpu": "a CPU", "cuda": "CUDA", "mps": "MPS"}
 MOST_NAMED = 4
@@ -55,7 +55,7 @@ def compiled(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {k: {"compiled": d.compiled, "reason": d.reason} for k, d in decisions.items()}
 
 
-def check_roads(arms: Sequence[PlannedArm]) -> None:
+def check_kernels(arms: Sequence[PlannedArm]) -> None:
     """Raises PlanError, with the arm's name, for what no machine could compute so."""
     for arm in arms:
         try:
@@ -64,13 +64,13 @@ def check_roads(arms: Sequence[PlannedArm]) -> None:
             raise PlanError(f"Arm {arm.name}: {error}") from error
 
 
-def road_lines(arms: Sequence[PlannedArm]) -> list[str]:
+def kernel_lines(arms: Sequence[PlannedArm]) -> list[str]:
     """For the foot of a plan; arms that are computed alike share a line."""
     kernels = {arm.name: _each_device(arm.attention, _said) for arm in arms}
     lines = _alike("Attention", kernels)
     if any(arm.config["train"]["compile"] for arm in arms):
-        roads = {arm.name: _each_device(arm.compiled, _told) for arm in arms}
-        lines += _alike("Steps", roads)
+        steps = {arm.name: _each_device(arm.compiled, _told) for arm in arms}
+        lines += _alike("Steps", steps)
     return lines
 
 

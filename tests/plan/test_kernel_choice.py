@@ -10,7 +10,7 @@ import pytest
 
 from ablate.cli.plan_view import plan_view
 from ablate.errors import PlanError
-from ablate.plan import plan_sweep, road_lines
+from ablate.plan import kernel_lines, plan_sweep
 
 CODE = """
 import contextlib, io, json, sys
@@ -36,14 +36,14 @@ def test_the_kernels_of_each_arm_are_in_the_plan_without_torch() -> None:
 def test_arms_that_are_computed_differently_have_a_line_each() -> None:
     base = ["sweep=positions", "model.attention_dropout=0", "train.device=cuda"]
     plan = plan_sweep(base)
-    lines = road_lines(plan.arms)
+    lines = kernel_lines(plan.arms)
     flex = [line for line in lines if "on CUDA flex" in line]
     assert len(flex) == 1
     assert "alibi" in flex[0]
     assert "position bias (alibi) without a table" in flex[0]
     assert len(lines) > 1
     assert plan_view(plan, 160)
-    masked = road_lines(plan_sweep([*base, "data.document_masking=true", "precision=bf16"]).arms)
+    masked = kernel_lines(plan_sweep([*base, "data.document_masking=true", "precision=bf16"]).arms)
     assert any("varlen (documents without a table)" in line for line in masked)
 
 
