@@ -6,6 +6,7 @@ Where the file is damaged, the attempt's own logs tell what the record of the tr
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,20 +46,29 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         StudyError: where it is damaged, or gone though the attempt has begun.
     """
+    try:
+        return _read(folder)
+    except StudyError as error:
+        mends = (
+            f"`ablate retry {folder.parents[3].name}` writes it anew from the attempt's own logs."
+        )
+        raise StudyError(f"{str(error).strip()} {mends}") from None
+
+
+def _read(folder: Path) -> dict[str, Any]:
     path = folder / names.ATTEMPT
-    remedy = f"`ablate retry {folder.parents[3].name}` writes it anew from the attempt's own logs."
-    if not path.exists():
+    if not os.path.exists(path):
         if any(_has_content(folder / name) for name in (names.METRICS, names.EVENTS)):
-            raise StudyError(f"{path} is missing. {remedy}")
+            raise StudyError(f"{path} is missing.")
         return {}
-    record = read_json(path, remedy)
+    record = read_json(path, remedy="")
     wrong = [k for k, kind in KINDS.items() if not _is_a(record.get(k), kind)]
     resumed = record.get("resumed")
     if isinstance(resumed, dict) and not _is_place(resumed):
         wrong.append("resumed")
     if wrong:
         said = ", ".join(f"{k}={str(record[k])[:40]!r}" for k in dict.fromkeys(wrong))
-        raise StudyError(f"{path} is damaged (it says {said}). {remedy}")
+        raise StudyError(f"{path} is damaged (it says {said}).")
     return record
 
 

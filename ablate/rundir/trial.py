@@ -143,9 +143,8 @@ class TrialDir:
     def attempts(self) -> list[Attempt]:
         """Oldest first."""
         try:
-            numbers = sorted(
-                int(p.name) for p in (self.path / names.ATTEMPTS).iterdir() if p.name.isdigit()
-            )
+            found = os.listdir(self.path / names.ATTEMPTS)
+            numbers = sorted(int(name) for name in found if name.isdigit())
         except FileNotFoundError:
             return []
         return [Attempt(self, n) for n in numbers]
