@@ -109,7 +109,7 @@ def trial_row(
         "flops_per_token": arm.get("flops_per_token"),
     }
     row |= {f"level/{factor}": label for factor, label in (arm.get("levels") or {}).items()}
-    damage = state.damage or ""
+    damage, attempts = state.damage or "", trial.record_damage()
     # The state's own word counts: a summary left by an earlier attempt says nothing of an
     # unfinished trial.
     summary: dict[str, Any] = {}
@@ -120,6 +120,8 @@ def trial_row(
         except StudyError as error:
             wrong = str(error)
         damage = " ".join(filter(None, (damage, wrong)))
+    if attempts is not None and attempts not in damage:  # as where its seal could not be read
+        damage = f"{damage} {attempts}".strip()
     row["damage"] = damage or None
     row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
     return row

@@ -93,6 +93,8 @@ def find_trial(word: str, runs_dir: str) -> TrialDir | None:
 
 def trial_table(trial: TrialDir, step: str | None = None, loss: str | None = None) -> Table:
     """With the signals that the detector saw while the trial ran."""
+    if damage := trial.record_damage():
+        raise StudyError(damage)
     rows = list(trial.stitched())
     table = from_rows(rows, trial.id, step=step, loss=loss)
     kept = [of_row(rows[i]) for i in table.rows.tolist()]

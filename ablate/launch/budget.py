@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ablate.errors import ConfigError, StudyError
 from ablate.launch.settings import remembered
-from ablate.rundir import StudyDir, read_json, write_json
-from ablate.rundir.names import ATTEMPT, ATTEMPTS, LEASE, STATE
+from ablate.rundir import Attempt, StudyDir, TrialDir, read_json, write_json
+from ablate.rundir.names import ATTEMPTS, LEASE, STATE
 
 __all__ = ["check", "estimate", "exhausted", "limit_of", "used_hours"]
 
@@ -117,7 +117,8 @@ def _attempts(trial: Path) -> Iterator[str]:
 
 def _hours(attempt: str, shares: dict[str, float]) -> float:
     try:
-        record = read_json(Path(attempt, ATTEMPT))
+        trial, number = Path(attempt).parents[1], int(os.path.basename(attempt))
+        record = Attempt(TrialDir(trial), number).record()
         began = float(record["time"])
     except (StudyError, KeyError, TypeError, ValueError):
         return 0.0

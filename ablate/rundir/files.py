@@ -72,7 +72,7 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     write_atomic(path, text + "\n", durable=durable)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, remedy: str = "Restore it or delete the folder.") -> dict[str, Any]:
     """Raises StudyError where the file is missing, damaged, or holds anything but an object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -81,8 +81,10 @@ def read_json(path: Path) -> dict[str, Any]:
         return value
     except FileNotFoundError:
         raise StudyError(f"{path} is missing.") from None
-    except ValueError as error:
-        raise StudyError(f"{path} is damaged ({error}). Restore it or delete the folder.") from None
+    except IsADirectoryError:
+        raise StudyError(f"{path} is damaged (it is a folder). {remedy}") from None
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"{path} is damaged ({error}). {remedy}") from None
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps builds one each time

@@ -136,12 +136,15 @@ class TrialDir:
 
     # ---- attempts
 
+    def record_damage(self) -> str | None:
+        """What is wrong with attempt.json; where they resumed is known all the same."""
+        return " ".join(d for a in self.attempts() if (d := a.damage())) or None
+
     def attempts(self) -> list[Attempt]:
         """Oldest first."""
         try:
-            numbers = sorted(
-                int(p.name) for p in (self.path / names.ATTEMPTS).iterdir() if p.name.isdigit()
-            )
+            found = os.listdir(self.path / names.ATTEMPTS)
+            numbers = sorted(int(name) for name in found if name.isdigit())
         except FileNotFoundError:
             return []
         return [Attempt(self, n) for n in numbers]
@@ -176,9 +179,9 @@ class TrialDir:
         if state.status in ENDED and state.status not in again:
             raise TrialEndedError(f"Trial {self.id} has ended: {state.status}.")
         if newest is not None and alive:
-            who = newest.record()
+            who = {"pid": state.pid, "host": state.host} | newest.record()
             raise TrialHeldError(
-                f"Trial {self.id} is being run by process {who.get('pid')} on {who.get('host')} "
+                f"Trial {self.id} is being run by process {who['pid']} on {who['host']} "
                 f"(attempt {newest.number}). Wait for it, or end that process first."
             )
         number = 1 + (self._last_set_aside() if newest is None else newest.number)

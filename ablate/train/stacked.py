@@ -155,7 +155,8 @@ class Seat:
     @property
     def facts(self) -> dict[str, Any]:
         """For the trial's record."""
-        return {"stacked": len(self.stack.seats), "seat": self.number}
+        seats = list(self.stack.trials)
+        return {"stacked": len(self.stack.seats), "seat": self.number, "seats": seats}
 
     def __enter__(self) -> Seat:
         self.stack.turn.acquire()

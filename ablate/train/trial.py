@@ -82,7 +82,7 @@ def run_trial(
         check_frozen_data(attempt.trial.study_path, config, run.data.fingerprint)
         if seat is not None:
             seat.take(run)
-            attempt.note(**seat.facts, seats=list(seat.stack.trials))
+            attempt.note(**seat.facts)
         start = resume(run, attempt, record, {} if seat is None else seat.facts)
         if (made := warm_up(run)) is not None:
             record.event(start + 1 if start else 0, "compiled", **made)

@@ -43,6 +43,40 @@ def test_a_trial_that_is_done_leaves_its_record_and_its_summary(tmp_path: Path) 
     assert table["val/bpb"].to_pylist() == [None] * 19 + [0.25]
 
 
+def test_no_power_cut_leaves_a_trial_done_without_its_record_and_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes nothing before it must: a file's bytes with fsync of the file, its name
+    with fsync of the folder.
+    """
+    loose: set[str] = set()
+    synced: set[int] = set()
+    found: list[set[str]] = []
+    real_replace, real_fsync = os.replace, os.fsync
+
+    def fsync(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        synced.add(os.fstat(fd).st_ino)
+        if path.is_dir():
+            loose.difference_update({name for name in loose if Path(name).parent == path})
+        real_fsync(fd)
+
+    def replace(source: str | Path, target: str | Path) -> None:
+        if Path(target).name == "state.json" and '"done"' in Path(source).read_text():
+            found.append(set(loose))
+        whole = os.stat(source).st_ino in synced
+        loose.add(str(target) if whole else f"{target}/its bytes")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    trial = make_trial(tmp_path, steps=20)
+    loose.clear()
+    assert run_job(trial, run=run).status == "done"
+    assert len(found) == 2, "of the attempt, and of the trial"
+    assert not {n for n in found[0] if "state.json" not in n}
+
+
 @pytest.mark.parametrize(
     ("how", "status", "outcome"),
     [

@@ -13,7 +13,7 @@ import pytest
 
 from ablate.config.fingerprint import fingerprint
 from ablate.config.schema import TrialConfig
-from ablate.errors import ConfigError, DataError
+from ablate.errors import ConfigError, DataError, StudyError
 from ablate.launch.preflight import check_data
 from ablate.rundir import State, TrialDir
 from ablate.train import inference, run_trial
@@ -133,6 +133,29 @@ def test_killed_after_the_last_step_it_measures_the_trained_model(
     for key in (k for k in whole if k.startswith("cache/")):
         assert summary[key] == whole[key], key
     assert not list(trial.path.rglob("model.pt"))
+
+
+def test_weights_that_are_gone_are_not_measured_again(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the record of the attempt that measured them is damaged."""
+    settings = config(model=ROPE, cache=OWN, train={"keep_final": False})
+    steps = settings["train"]["steps"]
+    trial = TrialDir(tmp_path / "killed")
+    trial.create(settings, steps)
+    with monkeypatch.context() as patched:
+
+        def kill(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(training, "summarise", kill)
+        attempt = trial.acquire()
+        with pytest.raises(KeyboardInterrupt):
+            run_trial(attempt, settings)
+        attempt.release(State(status="preempted", step=steps, steps=steps))
+    (attempt.path / "attempt.json").write_text("{")
+    with pytest.raises(StudyError, match="final weights, which are gone"):
+        run_trial(trial.acquire(), settings)
 
 
 def test_a_text_shorter_than_the_stream_is_refused_before_anything_is_written(

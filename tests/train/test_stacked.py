@@ -200,7 +200,7 @@ def test_the_record_says_who_sat_where(config, tmp_path):
         (start,) = events(trial, "start")
         assert (start["stacked"], start["seat"]) == (2, i)
         assert list(start["attention"]) == ["math"]
-        assert trial.newest_attempt().record()["seats"] == ["0", "1"]
+        assert trial.newest_attempt().record()["seats"] == start["seats"] == ["0", "1"]
 
 
 def test_no_mfu_is_told_of_a_share_of_the_device(config, tmp_path, monkeypatch):
