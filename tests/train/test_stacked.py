@@ -203,6 +203,20 @@ def test_the_record_says_who_sat_where(config, tmp_path):
         assert trial.newest_attempt().record()["seats"] == ["0", "1"]
 
 
+def test_a_checkpoint_holds_one_member(config, tmp_path):
+    """It is written as if the trial were alone: without the weights of the others beside it."""
+    settings = members(config, 3, train={"steps": 4, "checkpoint_every": 4})
+    train_together(tmp_path / "stack", settings)
+    run(TrialDir(tmp_path / "alone" / "0"), settings[0])
+    of_stack, of_one = (
+        {p.name: p.stat().st_size for p in (tmp_path / n / "0").rglob("*.pt")} for n in NAMES
+    )
+    assert len(of_one) == 2
+    assert of_stack == pytest.approx(of_one, rel=0.02)
+    kept = weights(TrialDir(tmp_path / "stack" / "0"), 4)
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in kept.values())
+
+
 def test_no_mfu_is_told_of_a_share_of_the_device(config, tmp_path, monkeypatch):
     monkeypatch.setattr("ablate.train.trial.peak_flops", lambda *_: 1e12)
     settings = members(config, 2)
