@@ -58,6 +58,8 @@ class Stacks:
     def mates(self, trial: TrialDir, waiting: Iterable[TrialDir]) -> list[TrialDir]:
         """Those of `waiting` that start with it."""
         seats = self.seats(trial)
+        if len(seats) == 1:
+            return []
         others = [other for other in waiting if other.id != trial.id and other.id in seats]
         return [other for other in others if self.seats(other) == seats]
 

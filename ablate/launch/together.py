@@ -11,9 +11,8 @@ import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ablate.errors import TrialEndedError, TrialHeldError
 from ablate.launch.attempt_log import logging_of_process, member_name
-from ablate.launch.job import FencedOffError, run_job
+from ablate.launch.job import NOT_OURS, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.slurm.identity import this_job
 from ablate.launch.stacks import Stacks
@@ -54,10 +53,10 @@ def run_together(
     def member(i: int) -> None:
         try:
             seated = functools.partial(run, seat=taken[i])
-            run_job(trials[i], again=again, run=seated, stop=Stop(above=stop))
+            run_job(trials[i], again=again, run=seated, stop=Stop(above=stop), seats=seats)
         except BaseException as error:
             ends[i] = error
-            if not isinstance(error, TrialHeldError | TrialEndedError | FencedOffError):
+            if not isinstance(error, NOT_OURS):
                 traceback.print_exception(error)
         finally:
             taken[i].leave()

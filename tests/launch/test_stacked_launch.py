@@ -15,6 +15,7 @@ from fake_training import make_study, make_trial, run
 
 from ablate.config.compose import Composer
 from ablate.errors import ConfigError
+from ablate.launch.cancelling import cancel
 from ablate.launch.forks import CRASHED, HELD, RAN
 from ablate.launch.local import Quiet, Study, _take, run_missing
 from ablate.launch.pool import Ended, Pool
@@ -239,6 +240,30 @@ def test_a_cancelled_member_leaves_and_the_others_go_on(tmp_path):
     states = launched(study, None)
     assert states[trials[0].id] == ["cancelled"]
     assert states[trials[1].id] == ["done"]
+
+
+def test_a_running_member_is_cancelled_without_the_others(tmp_path):
+    """Their process is one, so it is sent no signal."""
+    path = tmp_path / "runs" / "s"
+    trials = [make_trial(path, "a", steps=80, seed=i, pause=0.06) for i in range(3)]
+    study, ids = make_study(path, trials), [t.id for t in trials]
+
+    class Canceller(Watcher):
+        done: Any = None
+
+        def tick(self, running) -> None:
+            row = trials[1].latest_row()
+            if self.done is None and row and row["step"] > 2:
+                self.done = cancel(study, [ids[1]], None)
+
+    watcher = Canceller()
+    with Pool(SEATED) as pool:
+        run_missing(
+            trials, pool, workers=1, watcher=watcher, stacks=Stacks(dict.fromkeys(ids, ids))
+        )
+    assert watcher.done.asked == [ids[1]]
+    assert [watcher.states[id] for id in ids] == [["done"], ["cancelled"], ["done"]]
+    assert trials[1].live_state().step < 80
 
 
 def test_a_signal_stops_every_member_with_a_checkpoint_of_its_own(tmp_path):
