@@ -184,7 +184,12 @@ def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> N
 
 def drop_weights(run: Run, attempt: Attempt, step: int) -> None:
     """Leaves of the last step the fact alone that it was done."""
-    run.parallel.save(run, attempt, step, weightless=True, before_commit=lambda: None)
+    if not run.parallel.leads:
+        return
+    if step in attempt.checkpoint_steps():
+        checkpoint.drop_weights(attempt, step)
+    else:  # it is an earlier attempt's
+        checkpoint.save(attempt, step, model=None, train={})
     checkpoint.prune(attempt, 1)
 
 
