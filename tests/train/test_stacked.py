@@ -234,6 +234,22 @@ def test_an_error_of_the_pass_reaches_every_member(config, tmp_path, monkeypatch
     assert all(isinstance(end, MemoryError) for end in ends)
 
 
+def test_without_memory_for_the_weights_each_member_says_so(config, tmp_path, monkeypatch):
+    """And not the second one that something is missing which the first could not make."""
+    zeros, made = torch.zeros, []
+
+    def full(*args, **kwargs):
+        if args and args[0] == 2 and "device" in kwargs:  # weights of two members
+            made.append(args)
+            if len(made) % 3 == 0:
+                raise MemoryError("full")
+        return zeros(*args, **kwargs)
+
+    monkeypatch.setattr("ablate.train.stacked.torch.zeros", full)
+    ends = train_together(tmp_path, members(config, 2))
+    assert [type(end) for end in ends] == [MemoryError] * 2
+
+
 def test_who_ends_first_leaves_the_others_their_settings(config, tmp_path: Path) -> None:
     """Threads and determinism are settings of the process, which every member is in."""
     found: list[tuple[int, int]] = []
