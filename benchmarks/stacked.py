@@ -11,9 +11,9 @@ stacking wins; the interval is a 95 % bootstrap over rounds of the ratio of medi
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from ablate.config.schema import TrialConfig
 from ablate.plan import resolve
 from ablate.train.batch import to_tensors
 from ablate.train.clip import gradient_norms
-from ablate.train.clock import ratio
+from ablate.train.clock import alternate, ratio
+from ablate.train.device import wait
 from ablate.train.loop import accumulate_gradients
 from ablate.train.run import Run, assemble
 from ablate.train.stacked import Seat, Stack
@@ -70,14 +71,19 @@ def measure(
     seats = [stack.seat(str(i)) for i in range(members)]
     for seat, run in zip(seats, batched, strict=True):
         seat.take(run)
-    ways = {"plain": lambda s: one_after_another(plain, s), "stacked": lambda s: stacked(seats, s)}
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for step in range(1, rounds + 3):
-        for way in sorted(ways, reverse=bool(step % 2)):
-            began = _now(place)
-            ways[way](step)
-            seconds[way].append(_now(place) - began)
-    took = {way: np.array(values[2:]) for way, values in seconds.items()}
+    at = {way: itertools.count(1) for way in ("plain", "stacked")}
+
+    def plainly() -> None:
+        one_after_another(plain, next(at["plain"]))
+        wait(place)
+
+    def together() -> None:
+        stacked(seats, next(at["stacked"]))
+        wait(place)
+
+    ways: dict[str, Callable[[], object]] = {"plain": plainly, "stacked": together}
+    # On a CPU in its own seconds, since others may share the machine.
+    took = alternate(ways, rounds, warm=2, clock="cpu" if device == "cpu" else "wall")
     gain = ratio(took["plain"], took["stacked"])
     tokens = members * given[0].train.batch_size * 64
     return {
@@ -92,14 +98,6 @@ def measure(
         "high": gain.high,
         "rounds": rounds,
     }
-
-
-def _now(device: torch.device) -> float:
-    """Seconds; of CPU time where that computes, since others may share the machine."""
-    if device.type == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -28,11 +28,11 @@ FAMILIES = {
     "gpt2": ["model=gpt2", "activation=gelu"],
     "olmo1": ["model=olmo1"],
     "olmo2": ["model=olmo2"],
-    "olmo3": ["model=olmo2", "model.sliding_window_pattern=[64,64,64,-1]"],
+    "olmo3": ["model=olmo2", "model.sliding_window_pattern=[{w},{w},{w},-1]"],
     "llama": ["model=llama", "model.mlp_ratio=8"],
 }
 """GPT-2 with the exact GELU, which every peer has. OLMo 3 is OLMo 2 with windows in three layers of
-four, here of a quarter of the length.
+four, here of a quarter of the length (`w`).
 """
 
 
@@ -54,10 +54,8 @@ def overrides(family: str, s: Shape) -> list[str]:
         "d_model": s.d, "n_heads": s.heads, "n_layers": s.layers, "max_sequence_length": s.length,
         "embedding_size": s.vocab,
     }  # fmt: skip
-    own = [*FAMILIES[family], *(f"model.{name}={value}" for name, value in model.items())]
-    if family == "olmo3":
-        w = s.length // 4
-        own.append(f"model.sliding_window_pattern=[{w},{w},{w},-1]")
+    own = [word.format(w=s.length // 4) for word in FAMILIES[family]]
+    own += [f"model.{name}={value}" for name, value in model.items()]
     return [*own, "dropout=none", f"train.batch_size={s.batch}", "optim.weight_decay=0.01"]
 
 

@@ -10,7 +10,7 @@ from ablate.errors import AblateError, PlanError
 from ablate.model import compare as models
 from ablate.model.activations import activations
 from ablate.model.config import ModelConfig
-from ablate.plan import Plan, PlannedArm, micro_batch
+from ablate.plan import Plan, PlannedArm, micro_batch, typed
 from ablate.train.traced import has_instructions, shallow, trace
 
 __all__ = ["Proof", "check"]
@@ -87,8 +87,9 @@ def _activations(
     arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Of its micro-batch, by the formula and as autograd keeps them; `known`: of other arms."""
-    head, few = not arm.config["loss"]["chunk"], shallow(model)
-    given = micro_batch(arm.config, few, processes=arm.memory.processes, device="cpu")
+    trial, few = typed(arm.config), shallow(model)
+    head = not trial.loss.chunk
+    given = micro_batch(trial, few, processes=arm.memory.processes, device="cpu")
     native = has_instructions(given.precision)
     given = dataclasses.replace(given, native=native, documents=False, compiled=False)
     key = repr((few, given, head))

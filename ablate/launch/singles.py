@@ -11,6 +11,7 @@ from ablate.plan import (
     DecideConfig,
     SingleTrial,
     code_version,
+    completed,
     decide_hash,
     difference,
     environment,
@@ -87,13 +88,13 @@ def _add_arm(manifest: dict[str, Any], study: StudyDir, single: SingleTrial) -> 
     Two arms whose overrides read alike may differ all the same (other data): the second one gets
     a name of its own.
     """
-    name, own = single.arm.name, _of_arm(single.trial.config)
+    name, own = single.arm.name, _of_arm(completed(single.trial.config))
     for candidate in (name, f"{name}-{single.trial.fingerprint[:8]}"):
         example = next((t for t in manifest["trials"] if t["arm"] == candidate), None)
         if example is None:
             name = candidate
             break
-        if _of_arm(study.trial(example["id"]).config()) == own:
+        if _of_arm(completed(study.trial(example["id"]).config())) == own:
             return candidate
     arm = {**single.arm.to_json(), "name": name}
     if manifest["trials"]:

@@ -21,7 +21,7 @@ stacking.py   trials that share a graph
 from __future__ import annotations
 
 from ablate.design.rule import decide_hash, rule_changes
-from ablate.plan.canonical import difference, flat, resolve
+from ablate.plan.canonical import completed, difference, flat, resolve, typed
 from ablate.plan.effective import effective, effective_fingerprint, unread
 from ablate.plan.fitting import gib, refuse_too_large, too_large
 from ablate.plan.frozen import frozen_plan
@@ -46,6 +46,7 @@ __all__ = [
     "SweepConfig",
     "arm_name",
     "code_version",
+    "completed",
     "costs",
     "decide_hash",
     "difference",
@@ -67,5 +68,6 @@ __all__ = [
     "single_trial",
     "study_of_sweep",
     "too_large",
+    "typed",
     "unread",
 ]

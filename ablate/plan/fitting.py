@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate.errors import PlanError
+from ablate.config.schema import ClusterConfig, TrialConfig
+from ablate.config.typed import build
+from ablate.errors import ConfigError, PlanError
+from ablate.plan.canonical import flat, section, typed
 from ablate.plan.memory import Memory, memory_of
 
 if TYPE_CHECKING:
@@ -16,6 +19,8 @@ __all__ = ["gib", "offered", "refuse_too_large", "too_large"]
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 MOST_GPUS = 1024
 """More are not proposed."""
+OF_A_NODE = 8
+"""GPUs that a proposal takes a node to have, where the configuration does not tell."""
 
 
 def refuse_too_large(arms: Iterable[PlannedArm]) -> None:
@@ -23,41 +28,45 @@ def refuse_too_large(arms: Iterable[PlannedArm]) -> None:
     null, nothing is known, and nothing is refused.
     """
     for arm in arms:
-        offer, memory = offered(arm.config), arm.memory
-        if offer is None:
+        if (offer := offered(arm.config)) is None:
             continue
+        memory = arm.memory
         if memory.device == "cuda" and memory.peak > offer:
-            raise PlanError(f"Arm {arm.name} {too_large(arm.config, memory, offer)}")
+            raise PlanError(f"Arm {arm.name} {too_large(arm.config, memory)}")
 
 
 def offered(config: Mapping[str, Any]) -> int | None:
     """Bytes of GPU memory that a process of the trial may use; trials that share a GPU share it."""
-    cluster = config["cluster"]
-    text = cluster.get("gpu_memory")
-    if text is None:
+    cluster = build(ClusterConfig, config.get("cluster") or {}, "cluster")
+    if cluster.gpu_memory is None:
         return None
-    sharing = max(1, cluster["pack"] // max(1, cluster["gpus"]))
-    return int(text[:-1]) * UNITS[text[-1]] // sharing
+    number, unit = cluster.gpu_memory[:-1], cluster.gpu_memory[-1]
+    return int(number) * UNITS[unit] // _sharing(cluster)
+
+
+def _sharing(cluster: ClusterConfig) -> int:
+    return max(1, cluster.pack // max(1, cluster.gpus))
 
 
 def too_large(
-    config: Mapping[str, Any], memory: Memory, offer: int, where: str | None = None
+    config: Mapping[str, Any], memory: Memory, here: int | None = None, where: str = ""
 ) -> str:
-    """The sentences about it, after the arm's name."""
-    cluster = config["cluster"]
-    if where is None:
-        sharing = max(1, cluster["pack"] // max(1, cluster["gpus"]))
-        where = f"cluster.gpu_memory={cluster['gpu_memory']} offers {gib(offer)}"
+    """The sentences about it, after the arm's name.
+
+    Args:
+        config: of the arm.
+        memory: that it needs.
+        here: bytes of this machine's device; None: `cluster.gpu_memory` is what there is.
+        where: what is said of this machine.
+    """
+    trial = typed(config)
+    if here is None:
+        sharing = _sharing(trial.cluster)
+        where = f"cluster.gpu_memory={trial.cluster.gpu_memory} offers {gib(offered(config) or 0)}"
         where += f" to each of {sharing} trials on it" if sharing > 1 else ""
     each = f"in each of {memory.processes} processes" if memory.processes > 1 else "at its peak"
     parts = ", ".join(f"{what} {gib(size)}" for what, size in memory.largest())
-    words = _remedy(config, memory, offer)
-    help = (
-        f"It would fit with {' '.join(words)}"
-        if words
-        else f"Nothing that the plan knows of makes it fit, up to {MOST_GPUS} GPUs: take a smaller "
-        "model or a shorter sequence"
-    )
+    help = _help(config, trial, memory, here)
     return f"needs {gib(memory.peak)} {each}, and {where}. Most of it: {parts}. {help}."
 
 
@@ -65,51 +74,99 @@ def gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"
 
 
-def _remedy(config: Mapping[str, Any], memory: Memory, offer: int) -> list[str]:
-    """Overrides that make it fit, the cheapest first; none where none do."""
-    for words, changed, processes in _remedies(config, memory.processes):
-        if memory_of(changed, processes=processes, device=memory.device).peak <= offer:
-            return words
-    return []
+def _help(config: Mapping[str, Any], trial: TrialConfig, memory: Memory, here: int | None) -> str:
+    """The overrides that make it fit, the cheapest first, or that none do."""
+    own = dict(flat(section(trial)))
+    for changes, processes in _remedies(config, trial, memory):
+        changed = _applied(config, changes)
+        if not _accepted(changed, processes):
+            continue
+        room = offered(changed) if here is None else here
+        if memory_of(changed, processes=processes, device=memory.device).peak <= (room or 0):
+            words = [_word(field, value) for field, value in changes.items() if own[field] != value]
+            said = f"It would fit with {' '.join(words)}"
+            if processes > memory.processes and trial.cluster.name != "slurm":
+                said += f", in {processes} processes, which cluster=slurm or torchrun starts"
+            return said
+    most = f", up to {MOST_GPUS} GPUs" if memory.device == "cuda" else ""
+    return (
+        f"Nothing that the plan knows of makes it fit{most}: take a smaller model or shorter "
+        "sequences"
+    )
 
 
 def _remedies(
-    config: Mapping[str, Any], processes: int
-) -> Iterator[tuple[list[str], dict[str, Any], int]]:
-    """Ever more of them together: chunks of logits, micro-batches, checkpointing, GPUs."""
-    words: list[str] = []
-    changed = {
-        name: dict(part) if isinstance(part, Mapping) else part for name, part in config.items()
-    }
-    if not changed["loss"]["chunk"]:
-        changed["loss"]["chunk"] = 1024
-        words = [*words, "loss.chunk=1024"]
-        yield words, changed, processes
-    train = changed["train"]
-    rows = train["micro_batch_size"] or train["batch_size"]
-    while rows > processes and rows % 2 == 0 and (rows // 2) % processes == 0:
-        rows //= 2
-        train["micro_batch_size"] = rows
-        yield [*words, f"train.micro_batch_size={rows}"], changed, processes
-    if train["micro_batch_size"] != config["train"]["micro_batch_size"]:
-        words = [*words, f"train.micro_batch_size={rows}"]
-    if train["activation_checkpointing"] != "whole_layer":
-        train["activation_checkpointing"] = "whole_layer"
-        words = [*words, "train.activation_checkpointing=whole_layer"]
-        yield words, changed, processes
-    if config["parallel"]["name"] != "fsdp":
-        words = [*words, "parallel=fsdp"]
-        changed["parallel"] = {**changed["parallel"], "name": "fsdp"}
+    config: Mapping[str, Any], trial: TrialConfig, memory: Memory
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Ever more of them together: chunks of logits, micro-batches, checkpointing, fewer trials on
+    a GPU, weights that are divided, more GPUs.
+
+    Yields:
+        Fields of the configuration to their new values, and the processes that share it then.
+    """
+    train, cluster, processes = trial.train, trial.cluster, memory.processes
+    changes: dict[str, Any] = {}
+    if not trial.loss.chunk:
+        changes = {"loss.chunk": 1024}
+        yield changes, processes
+    rows = train.micro_batch_size or train.batch_size
+    for size in reversed(_micro_batches(train.batch_size, processes)):
+        if size < rows:
+            rows = size
+            changes = {**changes, "train.micro_batch_size": rows}
+            yield changes, processes
+    if train.activation_checkpointing != "whole_layer":
+        changes = {**changes, "train.activation_checkpointing": "whole_layer"}
+        yield changes, processes
+    if memory.device == "cuda" and _sharing(cluster) > 1:
+        pack = max(1, cluster.gpus)
+        changes = {**changes, "cluster.pack": pack, "cluster.stack": min(cluster.stack, pack)}
+        yield changes, processes
+    if trial.parallel.name != "fsdp":
+        fsdp = {**changes, "parallel.name": "fsdp"}
+        if _accepted(_applied(config, {"parallel.name": "fsdp"}), processes):
+            changes = fsdp
+        elif trial.parallel.name == "none":  # muon, fp16, ... divide batches alone
+            changes = {**changes, "parallel.name": "ddp"}
         if processes > 1:
-            yield words, changed, processes
-    gpus = processes
-    while gpus < MOST_GPUS:
-        gpus *= 2
-        if train["batch_size"] % gpus:
-            return
-        train["micro_batch_size"] = None if rows > train["batch_size"] else max(rows, gpus)
-        few, nodes = min(gpus, 8), max(1, gpus // 8)
-        over = [w for w in words if not w.startswith("train.micro")]
-        over += [f"train.micro_batch_size={train['micro_batch_size']}"]
-        over += [f"cluster.gpus={few}"] + ([f"cluster.nodes={nodes}"] if nodes > 1 else [])
-        yield over, changed, gpus
+            yield changes, processes
+    if memory.device == "cpu":
+        return
+    if cluster.pack > 1:
+        changes = {**changes, "cluster.pack": 1, "cluster.stack": 1}
+    node = cluster.gpus if cluster.nodes > 1 else max(OF_A_NODE, cluster.gpus)
+    for gpus in range(processes + 1, MOST_GPUS + 1):
+        if train.batch_size % gpus or (gpus > node and gpus % node):
+            continue
+        place = {"cluster.gpus": min(gpus, node), "cluster.nodes": max(1, gpus // node)}
+        # A pass takes as many rows of every process; fewer than before, where that is possible.
+        size = next(n for n in _micro_batches(train.batch_size, gpus) if n >= rows)
+        yield {**changes, "train.micro_batch_size": size, **place}, gpus
+
+
+def _micro_batches(batch_size: int, processes: int) -> list[int]:
+    """Sizes into which the batch can be cut, and each of which the processes can share."""
+    sizes = range(processes, batch_size + 1, processes)
+    return [size for size in sizes if batch_size % size == 0]
+
+
+def _applied(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    changed = dict(config)
+    for field, value in changes.items():
+        part, _, name = field.partition(".")
+        changed[part] = {**changed.get(part, {}), name: value}
+    return changed
+
+
+def _accepted(config: Mapping[str, Any], processes: int) -> bool:
+    """Whether so many processes may train it so."""
+    try:
+        trial = typed(config)
+        trial.parallel.check(trial.train, processes)
+    except ConfigError:
+        return False
+    return True
+
+
+def _word(field: str, value: Any) -> str:
+    return f"{field.removesuffix('.name')}={value}"

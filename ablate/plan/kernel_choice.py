@@ -15,6 +15,7 @@ from ablate.errors import ConfigError, PlanError
 from ablate.model.compile_rule import decide
 from ablate.model.config import ModelConfig
 from ablate.model.kernels import choose_all, refuse, summary, training_case
+from ablate.plan.canonical import typed
 
 if TYPE_CHECKING:
     from ablate.plan.study_plan import PlannedArm
@@ -101,9 +102,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _typed(config: Mapping[str, Any]) -> tuple[TrialConfig, ModelConfig]:
-    # The study's name is the sweep's here (claims/cache), and checked where a folder is made of it.
-    unnamed = {**config, "study": None}
-    return TrialConfig.from_mapping(unnamed), ModelConfig.from_mapping(config["model"])
+    return typed(config), ModelConfig.from_mapping(config["model"])
 
 
 def _devices(config: Mapping[str, Any]) -> tuple[str, ...]:

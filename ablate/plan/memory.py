@@ -26,12 +26,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ablate.config.schema import TrialConfig
 from ablate.config.schema.parallel import EVERY
 from ablate.model import count
 from ablate.model.activations import Pass, activations
 from ablate.model.config import ModelConfig
 from ablate.model.logits import logit_bytes
 from ablate.model.widths import layer_configs
+from ablate.plan.canonical import typed
 
 __all__ = ["Memory", "device_of", "memory_of", "micro_batch", "processes_of", "unit_sizes"]
 
@@ -81,33 +83,31 @@ class Memory:
 def memory_of(
     config: Mapping[str, Any], *, processes: int | None = None, device: str | None = None
 ) -> Memory:
-    """Of an arm's canonical configuration.
+    """Of an arm's configuration.
 
     Args:
-        config: of one trial.
+        config: of one trial, also one that was frozen before some of its fields were there.
         processes: that share it; None: as `processes_of` has it.
         device: cuda or cpu; None: as `device_of` has it.
     """
-    model = ModelConfig(**config["model"])
-    processes, device = processes or processes_of(config), device or device_of(config)
-    given = micro_batch(config, model, processes=processes, device=device)
+    trial, model = typed(config), ModelConfig(**config["model"])
+    processes, device = processes or processes_of(trial), device or device_of(trial)
+    given = micro_batch(trial, model, processes=processes, device=device)
     width, total = given.weight, count.parameters(model)
-    parts = _parts(config, processes)
-    kept = activations(model, given, head=not config["loss"]["chunk"])
-    loss = config["loss"]
-    logits = logit_bytes(model, given, chunk=loss["chunk"], z_loss=bool(loss["z_loss"]))
+    parts, loss = _parts(trial, processes), trial.loss
+    kept = activations(model, given, head=not loss.chunk)
+    logits = logit_bytes(model, given, chunk=loss.chunk, z_loss=bool(loss.z_loss))
     share = math.ceil(width * total / parts)
     gathered = reduced = 0
     if parts > 1:
-        head = not config["loss"]["chunk"]
-        root, *units = unit_sizes(model, config["parallel"]["wrapping_strategy"], head=head)
+        root, *units = unit_sizes(model, trial.parallel.wrapping_strategy, head=not loss.chunk)
         largest = max(units, default=0)
         gathered = width * (root + 2 * largest)
         reduced = (width + 4) * max(root, largest)
-    optimiser, updates = _optimiser(config, model, total)
+    optimiser, updates = _optimiser(trial, model, total)
     held = share + math.ceil(width * optimiser / parts) + share
-    train = config["train"]
-    accumulates = (train["micro_batch_size"] or train["batch_size"]) < train["batch_size"]
+    train = trial.train
+    accumulates = (train.micro_batch_size or train.batch_size) < train.batch_size
     before = share if accumulates else 0
     peak = held + max(
         gathered + before + kept.kept + logits,
@@ -131,56 +131,55 @@ def memory_of(
     )
 
 
-def processes_of(config: Mapping[str, Any]) -> int:
+def processes_of(trial: TrialConfig) -> int:
     """That share the trial: one a GPU of the allocation, where it is to be shared at all."""
-    cluster = config["cluster"]
-    if config["parallel"]["name"] == "none" or cluster["pack"] > 1:
+    if trial.parallel.name == "none" or trial.cluster.pack > 1:
         return 1
-    return cluster["nodes"] * max(1, cluster["gpus"])
+    return trial.cluster.processes
 
 
-def device_of(config: Mapping[str, Any]) -> str:
-    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one."""
-    device = config["train"]["device"]
+def device_of(trial: TrialConfig) -> str:
+    """Cuda or cpu, as far as the configuration tells it: a GPU where the allocation has one. Only
+    SLURM's has to say so: elsewhere it is enough to say how large the GPU is.
+    """
+    device, cluster = trial.train.device, trial.cluster
     if device == "auto":
-        return "cuda" if config["cluster"]["gpus"] else "cpu"
+        known = cluster.name != "slurm" and cluster.gpu_memory is not None
+        return "cuda" if cluster.gpus or known else "cpu"
     return "cuda" if device.startswith("cuda") else "cpu"
 
 
-def micro_batch(
-    config: Mapping[str, Any], model: ModelConfig, *, processes: int, device: str
-) -> Pass:
+def micro_batch(trial: TrialConfig, model: ModelConfig, *, processes: int, device: str) -> Pass:
     """What passes through the model of one process at a time."""
-    train = config["train"]
-    rows = train["micro_batch_size"] or train["batch_size"]
-    packed = config.get("batching", {"name": "concat"})["name"] == "packed"
+    train = trial.train
+    packed = trial.batching.name == "packed"
     return Pass(
-        rows=math.ceil(rows / processes),
-        length=train["sequence_length"] or model.max_sequence_length,
-        precision=config["precision"]["name"],
+        rows=math.ceil((train.micro_batch_size or train.batch_size) / processes),
+        length=train.sequence_length or model.max_sequence_length,
+        precision=trial.precision.name,
         device="cuda" if device == "cuda" else "cpu",
-        checkpointing=train["activation_checkpointing"],
-        documents=bool(config["data"]["document_masking"]) or packed,
-        compiled=bool(train["compile"]),
+        checkpointing=train.activation_checkpointing,
+        documents=trial.data.document_masking or packed,
+        compiled=bool(train.compile),
     )
 
 
-def _parts(config: Mapping[str, Any], processes: int) -> int:
+def _parts(trial: TrialConfig, processes: int) -> int:
     """Processes over which one copy of the weights is divided."""
-    parallel = config["parallel"]
-    if parallel["name"] == "fsdp":
+    parallel = trial.parallel
+    if parallel.name == "fsdp":
         return processes
-    if parallel["name"] == "hsdp":
-        return min(processes, parallel["shard_size"] or max(1, config["cluster"]["gpus"]))
+    if parallel.name == "hsdp":
+        return min(processes, parallel.shard_size or max(1, trial.cluster.gpus))
     return 1
 
 
-def _optimiser(config: Mapping[str, Any], model: ModelConfig, total: int) -> tuple[int, int]:
+def _optimiser(trial: TrialConfig, model: ModelConfig, total: int) -> tuple[int, int]:
     """(numbers of the optimiser's state, numbers that its step makes besides).
 
     An optimiser of the user's own counts as AdamW.
     """
-    name = config["optim"]["name"]
+    name = trial.optim.name
     if name == "lion":
         return total, total
     if name == "muon":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,19 +18,24 @@ from ablate.errors import AblateError
 from ablate.model.count import flops_per_token
 from ablate.train import peak_memory
 from ablate.train.batch import to_tensors
-from ablate.train.clip import gradient_norms
 from ablate.train.clock import alternate, ratio, spread
 from ablate.train.compiling import warm_up
 from ablate.train.determinism import deterministic
-from ablate.train.device import choose_device, seed_step
+from ablate.train.device import choose_device, wait
+from ablate.train.loader import Loader
+from ablate.train.loop import accumulate_gradients, train
 from ablate.train.peak_flops import peak_flops
 from ablate.train.peers import PEERS, is_installed
+from ablate.train.phases import PHASES
+from ablate.train.record import Silence
 from ablate.train.run import Run, assemble
 from ablate.train.trial import device_name
+from ablate.train.watch import Watch
 
 __all__ = ["Timing", "bench_arm", "bench_peers", "peers_of"]
 
-PHASES: tuple[str, ...] = ("data", "forward", "backward", "optimiser")
+OF_STEP = tuple(phase for phase in PHASES if phase != "record")
+"""Nothing is recorded here."""
 SQUARE = 2048
 """Side of the matrices that show what a device without a data sheet can do."""
 
@@ -46,7 +52,7 @@ class Timing:
 def bench_arm(
     config: Mapping[str, Any], timing: Timing, tell: Callable[[str], object] = lambda _: None
 ) -> dict[str, Any]:
-    """The arm's own training steps on its own data: speed, time by phase, MFU, peak memory.
+    """The arm's own training loop on its own data: speed, time by phase, MFU, peak memory.
 
     Args:
         config: resolved.
@@ -55,6 +61,7 @@ def bench_arm(
 
     Raises:
         ConfigError, DataError: as `assemble`.
+        DivergedError: as the loop.
     """
     typed = TrialConfig.from_mapping(config)
     device = choose_device(typed.train.device)
@@ -62,24 +69,18 @@ def bench_arm(
         peak_memory.begin(device)
         run = assemble(typed, device)
         compiling = warm_up(run)
-        run.model.train()
-        seconds: dict[str, list[float]] = defaultdict(list)
-        for i in range(timing.warm + timing.rounds):
-            spent = _step(run, i + 1)
-            tell("")
-            for phase, value in spent.items() if i >= timing.warm else ():
-                seconds[phase].append(value)
+        rows = _trained(run, timing.warm + timing.rounds, tell)[timing.warm :]
         held = peak_memory.peak(device)
         peak, source = _peak_rate(run)
-    total = np.sum([seconds[phase] for phase in PHASES], axis=0)
-    middle = float(np.median(total))
     tokens, length = run.tokens_per_step, run.sequence_length
+    total = np.array([tokens / row["tokens_per_second"] for row in rows])
+    middle = float(np.median(total))
     rate = tokens / middle
     return {
         "tokens_per_second": rate,
         "spread": spread(total),
         "step_ms": middle * 1e3,
-        "phases_ms": {phase: float(np.median(seconds[phase])) * 1e3 for phase in PHASES},
+        "phases_ms": {p: float(np.median([r[f"time/{p}"] for r in rows])) * 1e3 for p in OF_STEP},
         "mfu": rate * flops_per_token(run.model_config, length) / peak,
         "peak_flops": peak,
         "peak_flops_source": source,
@@ -94,47 +95,34 @@ def bench_arm(
     }
 
 
-def _step(run: Run, number: int) -> dict[str, float]:
-    """A training step as in `loop`, waiting for the device after each phase."""
-    clock = _Phases(run.device)
-    seed_step(run.config.seed, number, run.device)
-    run.set_rate(number)
-    run.begin_step(number)
-    batch = to_tensors(run.next_batch(number), run.device)
-    clock.end("data")
-    for i, part in enumerate(batch.split(run.parallel.micro_batch(run.config.train))):
-        run.begin_part(i, batch.count)
-        losses = run.losses(run.forward, part) / max(batch.count, 1)
-        clock.end("forward")
-        run.precision.backward(losses.sum())
-        clock.end("backward")
-    run.precision.unscale(run.optimiser)
-    gradients = run.gradients()
-    run.clip(number, gradients, gradient_norms(gradients))
-    run.optimiser.step()
-    run.discard_gradients()
-    clock.end("optimiser")
-    return clock.seconds
+class _Rows(Silence):
+    """The record of a bench: kept, not written."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def row(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
 
 
-class _Phases:
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-        self.began = time.perf_counter()
+def _trained(run: Run, steps: int, tell: Callable[[str], object]) -> list[dict[str, Any]]:
+    """Rows of the first steps of the training loop itself, with nothing between the steps:
+    neither validation nor measurements nor checkpoints.
+    """
+    more = max(run.config.train.steps, steps + 1)  # the last step of all would validate
+    never = {"validate_every": 0, "measure_every": 0, "checkpoint_every": 0}
+    only = dataclasses.replace(run.config.train, steps=more, **never)
+    run.config = dataclasses.replace(run.config, train=only)
+    run.response.begin(run)
+    record, done = _Rows(), itertools.count(1)
 
-    def end(self, phase: str) -> None:
-        wait(self.device)
-        now = time.perf_counter()
-        self.seconds[phase] += now - self.began
-        self.began = now
+    def should_stop() -> str | None:
+        tell("")
+        return "measured" if next(done) == steps else None
 
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+    with Watch(run, record) as watch, Loader(run) as loader:
+        train(run, 0, watch, loader, save=lambda _: None, should_stop=should_stop)
+    return record.rows
 
 
 def _peak_rate(run: Run) -> tuple[float, str]:
@@ -235,9 +223,8 @@ def bench_peers(
 def _bare_step(run: Run, batch: Any) -> None:
     """Without what peers do not do: no clipping, no norms, no record."""
     run.model.train()
-    for i, part in enumerate(batch.split(run.parallel.micro_batch(run.config.train))):
-        run.begin_part(i, batch.count)
-        run.precision.backward(run.losses(run.forward, part).sum() / max(batch.count, 1))
+    run.phases.begin()
+    accumulate_gradients(run, batch)
     run.optimiser.step()
     run.optimiser.zero_grad(set_to_none=True)
     wait(run.device)

@@ -8,7 +8,7 @@ import torch
 
 from ablate.errors import ConfigError
 
-__all__ = ["choose_device", "seed_step"]
+__all__ = ["choose_device", "seed_step", "wait"]
 
 
 def choose_device(name: str) -> torch.device:
@@ -37,3 +37,11 @@ def seed_step(seed: int, step: int, device: torch.device, rank: int = 0) -> None
         torch.cuda.manual_seed(value)
     elif device.type == "mps":
         torch.mps.manual_seed(value)
+
+
+def wait(device: torch.device) -> None:
+    """Until it has computed all that was queued: before a clock on the host is read."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

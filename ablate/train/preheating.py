@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from ablate.config.schema.cache import CacheConfig
 from ablate.data import Data, held_out_prompts, preheated_ngrams
 from ablate.model.preheat import Preheated
+from ablate.train.device import wait
 
 __all__ = ["measure_preheating"]
 
@@ -41,7 +41,7 @@ def measure_preheating(model: Any, data: Data, config: CacheConfig) -> dict[str,
     start = time.perf_counter()
     tables = preheated_ngrams(data, config)
     heated, cold = Preheated(model, tables), Preheated(model, [])
-    _wait(model)
+    wait(model.device)
     build = time.perf_counter() - start
     prompts = held_out_prompts(data, config)
     hits = [heated.match(prompt) for prompt in prompts]
@@ -80,14 +80,9 @@ def _fastest(model: Any, calls: list[Callable[[], Any]]) -> list[float]:
     times: list[list[float]] = [[] for _ in calls]
     for turn in range(REPEATS):
         for call, taken in list(zip(calls, times, strict=True))[:: 1 if turn % 2 else -1]:
-            _wait(model)
+            wait(model.device)
             start = time.perf_counter()
             call()
-            _wait(model)
+            wait(model.device)
             taken.append(time.perf_counter() - start)
     return [min(taken) for taken in times]
-
-
-def _wait(model: Any) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,11 @@ import pytest
 import torch
 
 from ablate.model import ModelConfig, OLMo
+from ablate.train import loop
 from ablate.train.clock import alternate, ratio
 from ablate.train.peers import PEERS, Peer, is_installed, logits_loss
 from benchmarks.step import FAMILIES, Shape, overrides
-from tests.cli.conftest import Call
+from tests.cli.conftest import ROOT, Call
 
 
 def twin(objection: str | None = None) -> Peer:
@@ -39,6 +42,36 @@ def test_one_arm_by_phase(call: Call, small: list[str], tmp_path: Path) -> None:
     assert code == 0
     assert "tokens/s" in out
     assert "of 2,048 x" not in err
+
+
+def test_what_is_timed_is_the_loop_that_trains(
+    call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the loop does in a step costs its time here too."""
+    norm, seconds, steps = loop.UpdateNorm.after, 0.05, []
+
+    def slow(self: loop.UpdateNorm) -> torch.Tensor:
+        time.sleep(seconds)
+        steps.append(norm(self))
+        return steps[-1]
+
+    monkeypatch.setattr(loop.UpdateNorm, "after", slow)
+    often = ["train.validate_every=1", "train.measure_every=1", "train.checkpoint_every=1"]
+    monkeypatch.setattr(loop, "validate", None)
+    monkeypatch.setattr(loop, "measure", None)
+    code, out, err = call("bench", *small, *often, "--rounds", "7", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert len(steps) == 10, "three warm ones, and more than the trial has"
+    assert found["phases_ms"]["optimiser"] > 1e3 * seconds
+    assert found["step_ms"] > 1e3 * seconds
+
+
+def test_one_place_waits_for_the_device() -> None:
+    waiting = re.compile(r"torch\.(cuda|mps)\.synchronize\(")
+    files = [p for top in ("ablate", "benchmarks") for p in (ROOT / top).rglob("*.py")]
+    found = [p.relative_to(ROOT).as_posix() for p in files if waiting.search(p.read_text())]
+    assert found == ["ablate/train/device.py"]
 
 
 def test_peers_beside_it(
