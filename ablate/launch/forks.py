@@ -26,7 +26,7 @@ from typing import Any
 
 from ablate.config.schema import TrialConfig
 from ablate.errors import AblateError, TrialEndedError, TrialHeldError
-from ablate.launch.job import FencedOffError, run_job
+from ablate.launch.job import NOT_OURS, FencedOffError, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.stop import SIGNALS
 from ablate.launch.together import run_together
@@ -145,14 +145,8 @@ def _run_trials(request: dict[str, Any], parent: int, run: Callable[..., Any]) -
         ends = run_together(trials, seats, again=again, parent=parent, run=run)
         return [_code_of(end) for end in ends]
     try:
-        run_job(
-            trials[0],
-            again=request["again"],
-            parent=parent,
-            own_streams=True,
-            run=run,
-        )
-    except (TrialHeldError, TrialEndedError, FencedOffError) as error:
+        run_job(trials[0], again=request["again"], parent=parent, own_streams=True, run=run)
+    except NOT_OURS as error:
         return [_code_of(error)]
     return [RAN]
 

@@ -24,7 +24,7 @@ def stitch(trial: TrialDir) -> None:
     try:
         write_table(table, temporary)
         with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # as the state that says done: nobody would write it again
         os.replace(temporary, trial.metrics_path)
     finally:
         temporary.unlink(missing_ok=True)

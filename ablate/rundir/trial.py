@@ -225,14 +225,15 @@ class TrialDir:
         """Moves everything that earlier attempts wrote to `aside-<k>/` (for `force=true`).
 
         Their numbers are not given out again, so an old attempt that wakes up finds no folder.
+        Killed on the way, this is finished when it is called again.
 
         Raises:
             TrialHeldError: while the trial is being run.
         """
-        newest = self.newest_attempt()
-        if newest is None:
-            return
+        moved = (names.ATTEMPTS, names.SUMMARY, names.STITCHED, names.EVENTS, names.STATE)
         state = self.live_state()
+        if state.attempt == 0 and not any((self.path / name).exists() for name in moved[:-1]):
+            return
         if state.status == "running":
             raise TrialHeldError(
                 f"Trial {self.id} is being run by process {state.pid} on {state.host}, so it "
@@ -245,7 +246,6 @@ class TrialDir:
             raise TrialHeldError(
                 f"Trial {self.id} is just being set aside by another process."
             ) from None
-        moved = (names.ATTEMPTS, names.STATE, names.SUMMARY, names.STITCHED, names.EVENTS)
         for name in moved:
             if (self.path / name).exists():
                 os.replace(self.path / name, aside / name)

@@ -80,10 +80,11 @@ class Stack:
     def place(self, run: Run, number: int) -> None:
         """Moves the weights of a run into seat `number`; its parameters are views from now on."""
         if not self.weights:
-            self._template = _template(run)
+            self._template, weights = _template(run), dict[str, Tensor]()
             for name, p in zip(run.names, run.parameters, strict=True):
                 zeros = torch.zeros(len(self.seats), *p.shape, dtype=p.dtype, device=p.device)
-                self.weights[name] = zeros.requires_grad_()
+                weights[name] = zeros.requires_grad_()
+            self.weights = weights  # all or none: where memory ends here, the next one tries anew
         with torch.no_grad():
             for name, p in zip(run.names, run.parameters, strict=True):
                 own = self.weights[name].detach()[number]

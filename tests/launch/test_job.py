@@ -261,6 +261,28 @@ def test_nan_and_infinity_survive_the_record(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_finished_trial_leaves_is_on_the_disk_before_it_says_that_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut then takes none of it; nobody would write it again."""
+    trial = make_trial(tmp_path, steps=5)
+    synced, moved, fsync, replace = set[int](), dict[str, bool](), os.fsync, os.replace
+
+    def keep(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    def move(old: Path, new: Path) -> None:
+        moved[Path(new).name] = os.stat(old).st_ino in synced
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", keep)
+    monkeypatch.setattr(os, "replace", move)
+    assert run_job(trial, run=run).status == "done"
+    for name in ("metrics.parquet", "events.jsonl", "summary.json", "state.json"):
+        assert moved[name], name
+
+
 def test_the_record_of_a_trial_is_written_without_pandas() -> None:
     """Its import would cost every trial seconds."""
     script = (
