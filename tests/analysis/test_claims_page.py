@@ -93,8 +93,7 @@ def test_a_mechanism_is_compared_with_the_simple_ones(
 def test_memory_that_the_budget_sets_supports_nothing() -> None:
     table = ledger(read_stored(ROOT / "docs" / "claims.json"))
     rows = table[table["metric"] == "cache/bytes"]
-    assert len(rows)
-    assert (rows["verdict"] == "not testable as worded").all()
+    assert set(rows["verdict"]) == {"not testable as worded"}
 
 
 def _as_stored(value: Any) -> Any:
