@@ -101,9 +101,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _typed(config: Mapping[str, Any]) -> tuple[TrialConfig, ModelConfig]:
-    # The study's name is the sweep's here (claims/cache), and checked where a folder is made of it.
-    unnamed = {**config, "study": None}
-    return TrialConfig.from_mapping(unnamed), ModelConfig.from_mapping(config["model"])
+    # The model apart: a trial's section of that name is a mapping, whose fields it does not know.
+    return TrialConfig.from_mapping(config), ModelConfig.from_mapping(config["model"])
 
 
 def _devices(config: Mapping[str, Any]) -> tuple[str, ...]:
