@@ -103,6 +103,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _typed(config: Mapping[str, Any]) -> tuple[TrialConfig, ModelConfig]:
+    # The model apart: a trial's section of that name is a mapping, whose fields it does not know.
     return typed(config), ModelConfig.from_mapping(config["model"])
 
 
