@@ -12,6 +12,7 @@ outlives a launcher that was killed. On standard output {"event": "ready", "gpus
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -35,6 +36,9 @@ from ablate.rundir import TrialDir
 
 __all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
 
+_LATE = ("torch.utils._device", "torch.utils.serialization.config", "torch.profiler._cupti_monitor")
+"""What torch imports when it first builds, saves and trains."""
+
 RAN, CRASHED, HELD, ENDED_ALREADY, FENCED_OFF = 0, 1, 4, 5, 6
 """What a child tells of each of its trials; how the trial ended stands in its state."""
 
@@ -48,6 +52,10 @@ def serve(runner: str) -> None:
     TrialConfig.from_mapping({"model": {}})  # resolves the types of all fields, once for all
     ModelConfig.from_mapping({})
     server = Server(replies, load_runner(runner))
+    if "torch" in sys.modules:
+        for module in _LATE:
+            with contextlib.suppress(ImportError):  # not in every version
+                importlib.import_module(module)
     server.reply(event="ready", gpus=_count_gpus())
     gc.collect()
     gc.freeze()  # children share these pages
