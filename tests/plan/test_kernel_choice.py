@@ -16,7 +16,7 @@ from ablate.model import ModelConfig
 from ablate.model.activations import activations
 from ablate.model.kernel_case import training_case
 from ablate.model.micro_batch import plan_case
-from ablate.plan import kernel_lines, plan_sweep, resolve
+from ablate.plan import kernel_lines, plan_sweep, resolve, typed
 from ablate.plan.kernel_choice import attention
 from ablate.plan.memory import micro_batch
 
@@ -89,7 +89,7 @@ def test_memory_has_a_table_where_the_heads_of_some_layer_need_one() -> None:
         words = [*HEADS, f"train.sequence_length={t}", f"model.layer_widths={widths}"]
         config = resolve(Composer().compose([*words, f"model.max_sequence_length={t}"]))
         model = ModelConfig(**config["model"])
-        given = micro_batch(config, model, processes=1, device="cuda")
+        given = micro_batch(typed(config), model, processes=1, device="cuda")
         assert activations(model, given).tables == 8 * t * sizes + tables * 2 * t * t
 
 
@@ -101,7 +101,7 @@ def test_memory_and_kernels_ask_by_one_case(precision: str, batching: str) -> No
     config = resolve(Composer().compose(words))
     model = ModelConfig(**config["model"])
     for device in ("cpu", "cuda"):
-        given = micro_batch(config, model, processes=1, device=device)
+        given = micro_batch(typed(config), model, processes=1, device=device)
         asked = training_case(TrialConfig.from_mapping(config), model, device, low_products=True)
         assert plan_case(model, given) == asked
         assert asked.documents == (batching == "packed")
