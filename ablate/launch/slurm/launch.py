@@ -118,7 +118,7 @@ def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyD
     remember_plan(study, plan, command)
     freeze_data(study, texts)
     executor = submitit.DebugExecutor(study.path / "submitit" / "debug")
-    run = on_its_seat(plan.trials[0].config["cluster"]["stack"])
+    run = on_its_seat(plan.trials[0].config["cluster"].get("stack"))
     for trial in study.trials():
         state = trial.live_state()
         if state.status not in ENDED or state.status in again:
