@@ -66,6 +66,8 @@ def read_config(trial: TrialDir) -> dict[str, Any]:
                 f"{trial.path / CONFIG} is missing; launch the study again to write it."
             ) from None
         return {}
+    except NotADirectoryError:
+        raise StudyError(f"{trial.path} is damaged (it is no folder). Move it away.") from None
     flat: dict[str, Any] = {}
     try:
         if "&" in text or "---" in text:  # anchors and documents reach over sections

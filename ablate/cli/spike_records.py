@@ -120,6 +120,8 @@ def _study(study: StudyDir, step: str | None, loss: str | None) -> Records:
     for entry in study.manifest().get("trials", []):
         trial = study.trial(entry["id"])
         try:
+            if damage := trial.record_damage():
+                raise StudyError(damage)
             if not any(trial.stitched()):
                 print(f"{entry['id']} has no record yet.", file=sys.stderr)
                 continue

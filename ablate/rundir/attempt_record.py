@@ -14,7 +14,7 @@ from typing import Any
 
 from ablate.errors import StudyError
 from ablate.rundir import names
-from ablate.rundir.files import read_json, read_jsonl
+from ablate.rundir.files import has_content, read_json, read_jsonl
 
 __all__ = ["read_record", "told_by_logs"]
 
@@ -58,7 +58,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 def _read(folder: Path) -> dict[str, Any]:
     path = folder / names.ATTEMPT
     if not os.path.exists(path):
-        if any(_has_content(folder / name) for name in (names.METRICS, names.EVENTS)):
+        if any(has_content(folder / name) for name in (names.METRICS, names.EVENTS)):
             raise StudyError(f"{path} is missing.")
         return {}
     record = read_json(path, remedy="")
@@ -122,10 +122,3 @@ def _began(log: Path) -> float | None:
     with contextlib.suppress(OSError, ValueError), open(log, encoding="utf-8") as file:
         return time.mktime(time.strptime(file.readline()[:19], "%Y-%m-%d %H:%M:%S"))
     return None
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except OSError:
-        return False

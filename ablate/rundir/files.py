@@ -17,7 +17,9 @@ __all__ = [
     "append_line",
     "check_writable",
     "fsync_dir",
+    "has_content",
     "last_row",
+    "no_folder",
     "read_json",
     "read_jsonl",
     "time_of",
@@ -44,6 +46,19 @@ def check_writable(folder: Path, field: str, remedy: str) -> None:
     except OSError as error:
         reason = f"cannot be written ({there}: {error.strerror})"
         raise ConfigError(field, str(folder), reason, remedy) from None
+
+
+def has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def no_folder(*paths: Path) -> str | None:
+    """What is wrong with the first of them that is there and no folder."""
+    wrong = next((p for p in paths if p.exists() and not p.is_dir()), None)
+    return None if wrong is None else f"{wrong} is damaged (it is no folder). Move it away."
 
 
 def write_atomic(path: Path, text: str, *, durable: bool = True) -> None:

@@ -15,7 +15,15 @@ from ablate.errors import StudyError, TrialEndedError, TrialHeldError
 from ablate.rundir import names
 from ablate.rundir.attempt import Attempt
 from ablate.rundir.configuration import read_config, write_config
-from ablate.rundir.files import last_row, read_json, read_jsonl, time_of, write_json
+from ablate.rundir.files import (
+    has_content,
+    last_row,
+    no_folder,
+    read_json,
+    read_jsonl,
+    time_of,
+    write_json,
+)
 from ablate.rundir.state import ENDED, State, read_state
 
 __all__ = ["TrialDir"]
@@ -58,9 +66,9 @@ class TrialDir:
     def create(self, config: dict[str, Any], steps: int) -> None:
         """Writes config.yaml and a pending state; does nothing where they exist already."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not _has_content(self.path / names.CONFIG):
+        if not has_content(self.path / names.CONFIG):
             write_config(self.path / names.CONFIG, config)
-        if not _has_content(self.path / names.STATE):
+        if not has_content(self.path / names.STATE):
             state = State(steps=steps).to_dict()
             write_json(self.path / names.STATE, state, durable=False)
 
@@ -138,14 +146,16 @@ class TrialDir:
 
     def record_damage(self) -> str | None:
         """What is wrong with attempt.json; where they resumed is known all the same."""
-        return " ".join(d for a in self.attempts() if (d := a.damage())) or None
+        if attempts := self.attempts():
+            return " ".join(d for a in attempts if (d := a.damage())) or None
+        return no_folder(self.path, self.path / names.ATTEMPTS)
 
     def attempts(self) -> list[Attempt]:
         """Oldest first."""
         try:
             found = os.listdir(self.path / names.ATTEMPTS)
             numbers = sorted(int(name) for name in found if name.isdigit())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return [Attempt(self, n) for n in numbers]
 
@@ -186,6 +196,8 @@ class TrialDir:
             )
         number = 1 + (self._last_set_aside() if newest is None else newest.number)
         attempt = Attempt(self, number)
+        if (wrong := no_folder(self.path, self.path / names.ATTEMPTS)) is not None:
+            raise StudyError(wrong)
         attempt.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             attempt.path.mkdir()
@@ -287,10 +299,3 @@ class TrialDir:
                 step = row.get("step", 0)
                 if isinstance(step, int) and (start < step <= end or step == start == 0):
                     yield row
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except FileNotFoundError:
-        return False

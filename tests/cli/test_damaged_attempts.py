@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ablate.errors import StudyError
 from ablate.launch import budget
 from ablate.launch.retrying import mend_states
 from ablate.launch.stacks import Stacks
@@ -71,6 +73,27 @@ def test_every_verb_names_it_and_shows_the_other_trials(
     assert call("diff", f"s/{damaged.id}", f"s/{whole.id}")[0] == 0
     states = [t.live_state().status for t in study.trials()]
     assert states == ["done", "done"]
+
+
+@pytest.mark.parametrize("what", ["attempts", "."])
+def test_a_file_in_place_of_a_folder_stops_no_other_trial(
+    call: Call, tmp_path: Path, what: str
+) -> None:
+    study = make_study(tmp_path / "runs" / "s", 1, 2)
+    for trial in study.trials():
+        end(trial)
+    damaged, whole = study.trials()
+    shutil.rmtree(damaged.path / what)
+    (damaged.path / what).resolve().touch()
+    for verb in ("status", "report", "spikes", "sync"):
+        code, out, err = call(verb, *VERBS[verb])
+        assert code == 1, f"{verb}: {err}"
+        assert "it is no folder" in " ".join((out + err).split()), verb
+        assert f"{whole.id}: " not in err, verb
+    for verb in ("list", "prune"):
+        assert call(verb, *VERBS[verb])[0] == 0
+    with pytest.raises(StudyError, match="it is no folder"):
+        damaged.acquire(again=("done",))
 
 
 @pytest.mark.parametrize("how", [*DAMAGES, "folder"])
