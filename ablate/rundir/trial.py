@@ -88,9 +88,7 @@ class TrialDir:
     # ---- state
 
     def state(self) -> State:
-        """Where state.json is damaged: what the newest attempt left, which says the same (see
-        `State.damage`).
-        """
+        """Where state.json is damaged, what the newest attempt left (see `State.damage`)."""
         path = self.path / names.STATE
         try:
             return read_state(path) if path.exists() else State()
