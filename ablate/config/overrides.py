@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -137,4 +138,7 @@ def _remedy(line: str) -> str:
         return f"Quote each item of the list, and the whole for the shell: '{key}=[{items}]'"
     if "{" in text or "[" in text:
         return "Close every bracket, and quote the override for the shell: '" + line.strip() + "'"
-    return f"Quote the value, once for the shell and once for Hydra: '{key}=\"{text}\"'"
+    quoted = '"' + text.replace('"', '\\"') + '"'
+    return (
+        f"Quote the value, once for the shell and once for Hydra: {shlex.quote(f'{key}={quoted}')}"
+    )

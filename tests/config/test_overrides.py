@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,11 @@ def test_every_shipped_file_is_read_as_omegaconf_reads() -> None:
 def test_a_list_of_overrides_is_told_how_to_be_quoted():
     with pytest.raises(ConfigError, match=r"""'sweep.baseline=\["model=gpt2","size=tiny"\]'"""):
         parse_override("sweep.baseline=[model=gpt2,size=tiny]")
+
+
+@pytest.mark.parametrize("text", ["mail me", 'mail -s "$STUDY $STATE" me', "echo 'it is' done"])
+def test_how_a_value_is_to_be_quoted_is_what_can_be_read(text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_override(f"cluster.notify={text} < x")
+    (typed,) = shlex.split(str(raised.value).partition("for Hydra: ")[2].removesuffix("."))
+    assert parse_override(typed).value == f"{text} < x"
