@@ -18,7 +18,7 @@ NESTED = {
     "train": {"checkpoint_every", "keep_checkpoints", "keep_final", "device"},
     "data": {"cache_dir"},
     "model": {"init_device", "precision"},
-    "parallel": {"wrapping_strategy", "shard_size", "timeout"},
+    "parallel": {"wrapping_strategy", "shard_size", "grad_sync_mode", "timeout"},
 }
 YOUNGER = {
     "loss": {"chunk": 0},
