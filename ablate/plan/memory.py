@@ -18,8 +18,9 @@ of a checkpointed one, and the gradients within it, instead of the logits), and 
 gradients, no activations; Lion makes its update beside them). Divided gradients are whole for a
 moment, a unit at a time, and once more in float32 while they are reduced. Gradients that are kept
 whole are all there when the last micro-batch begins its backward pass, and go unit by unit. CUDA's
-own context and the allocator's fragments, some GiB together, are not counted: what is refused
-cannot fit; what is let through may still not.
+own context and the allocator's fragments, some GiB together, are not counted: what is let through
+may still not fit. What is refused cannot, but for a few percent where a checkpointed layer is most
+of it: its backward pass is counted too high.
 """
 
 from __future__ import annotations
