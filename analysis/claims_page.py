@@ -55,7 +55,10 @@ def claims_markdown(table: pd.DataFrame, claimed: Sequence[Claimed], source: str
         "of the ratio, seed by seed. A verdict is *supported* where the interval lies on the "
         "claimed side of 0 and reaches the claimed size, *weaker than claimed* where it lies on "
         "that side and wholly short of the size, *contradicted* where it lies on the other side "
-        "or the equivalence test holds.",
+        "or the equivalence test holds, *undecided* otherwise: also where the events that a claim "
+        "speaks of happened in no trial of either arm, or in all alike. What is *not testable as "
+        "worded* counts for neither side; the nearest statement that can be tested has a verdict "
+        "of its own beside it.",
         "",
         markdown_table(pd.DataFrame(rows)),
         "",

@@ -66,6 +66,8 @@ def read_config(trial: TrialDir) -> dict[str, Any]:
                 f"{trial.path / CONFIG} is missing; launch the study again to write it."
             ) from None
         return {}
+    except NotADirectoryError:
+        raise StudyError(f"{trial.path} is damaged (it is no folder). Move it away.") from None
     flat: dict[str, Any] = {}
     try:
         if "&" in text or "---" in text:  # anchors and documents reach over sections
@@ -109,7 +111,7 @@ def trial_row(
         "flops_per_token": arm.get("flops_per_token"),
     }
     row |= {f"level/{factor}": label for factor, label in (arm.get("levels") or {}).items()}
-    damage = state.damage or ""
+    damage, attempts = state.damage or "", trial.record_damage()
     # The state's own word counts: a summary left by an earlier attempt says nothing of an
     # unfinished trial.
     summary: dict[str, Any] = {}
@@ -120,6 +122,8 @@ def trial_row(
         except StudyError as error:
             wrong = str(error)
         damage = " ".join(filter(None, (damage, wrong)))
+    if attempts is not None and attempts not in damage:  # as where its seal could not be read
+        damage = f"{damage} {attempts}".strip()
     row["damage"] = damage or None
     row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
     return row

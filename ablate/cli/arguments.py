@@ -35,6 +35,12 @@ class Parser(argparse.ArgumentParser):
             options = [o for action in self._actions for o in action.option_strings]
             hint = closest(rest[0].partition("=")[0], options)
             raise AblateError(f"{rest[0]} is not an option of `{self.prog}`. {hint}")
+        for action in self._actions:
+            value = getattr(known, action.dest, None) if action.option_strings else None
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, str) and not one.strip():  # an unset variable of a script
+                    name = action.option_strings[-1]
+                    raise AblateError(f"{name} {one!r} is empty. Give it a value or leave it out.")
         return known
 
 
@@ -52,6 +58,8 @@ def take_runs_dir(options: argparse.Namespace, words: Sequence[str]) -> list[str
     for word in words:
         if word.startswith("runs_dir="):
             options.runs_dir = word.partition("=")[2]
+            if not options.runs_dir:
+                raise AblateError("runs_dir= is empty. Name a folder, or leave it out.")
         elif "=" in word and "/" not in word:
             raise AblateError(f"{word} has no meaning here. {closest(word, ['runs_dir=runs'])}")
         else:

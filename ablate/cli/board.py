@@ -6,10 +6,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any, TextIO
 
 from ablate.cli.overview import STYLES, counts_line, damages_of
 from ablate.cli.progress import duration
+from ablate.cli.width import pipe_width
 from ablate.launch.slurm.states import IN_QUEUE
 from ablate.rundir import ENDED, STATUSES
 
@@ -20,7 +22,6 @@ ALL_UP_TO = 40
 INTERESTING = 12
 ARMS = 25
 ERRORS = 5
-PIPE_WIDTH = 160
 CODES = {
     "bold": "1",
     "dim": "2",
@@ -50,7 +51,7 @@ class Screen:
 def screen_of(stream: TextIO) -> Screen:
     if stream.isatty():
         return Screen(shutil.get_terminal_size().columns, "NO_COLOR" not in os.environ)
-    return Screen(PIPE_WIDTH, False)
+    return Screen(pipe_width(), False)
 
 
 def board(status: Mapping[str, Any], screen: Screen, *, everything: bool = False) -> list[str]:
@@ -88,7 +89,7 @@ def _head(status: Mapping[str, Any], screen: Screen) -> list[str]:
         head += f" ({status['queued']} in SLURM's queue)"
     lines = [screen.paint(cut(head, screen.width), "bold")]
     if status["question"]:
-        lines += [cut(" ".join(status["question"].split()), screen.width)]
+        lines += _fitted(" ".join(status["question"].split()), screen)
     steps, done = sum(t["steps"] for t in trials), sum(_steps_done(t) for t in trials)
     # Rounded down: 100 % is when all is done.
     parts = [f"{100 * done // steps} % of all steps"] if steps else []
@@ -230,7 +231,8 @@ def _errors(trials: Iterable[Mapping[str, Any]], study: str, screen: Screen) -> 
     lines = []
     for (status, reason), ids in list(grouped.items())[:ERRORS]:
         who = ids[0] if len(ids) == 1 else f"{len(ids)} trials ({ids[0]}, ...)"
-        lines.append(screen.paint(cut(f"{status}: {who}: {reason}", screen.width), STYLES[status]))
+        said = _fitted(f"{status}: {who}: {reason}", screen)
+        lines += [screen.paint(line, STYLES[status]) for line in said]
     if len(grouped) > ERRORS:
         lines.append(f"... and {len(grouped) - ERRORS} more reasons: --json")
     if any(status == "failed" for status, _ in grouped):
@@ -241,6 +243,13 @@ def _errors(trials: Iterable[Mapping[str, Any]], study: str, screen: Screen) -> 
 def _steps_done(t: Mapping[str, Any]) -> int:
     """Of a trial that came to its end all; of one that failed or was cancelled, what it did."""
     return t["steps"] if t["status"] in ("done", "diverged") else t["step"]
+
+
+def _fitted(text: str, screen: Screen) -> list[str]:
+    """All of it, in lines; on a screen that is redrawn as much as one line has room for."""
+    if screen.rows is not None:
+        return [cut(text, screen.width)]
+    return wrap(" ".join(text.split()), screen.width, break_on_hyphens=False)
 
 
 def cut(text: str, width: int) -> str:

@@ -94,8 +94,9 @@ def _activations(
     arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Of its micro-batch, by the formula and as autograd keeps them; `known`: of other arms."""
-    trial, few = typed(arm.config), shallow(model)
-    head = not trial.loss.chunk
+    trial, head = typed(arm.config), not arm.config["loss"]["chunk"]
+    partly = trial.precision.foundation_layers
+    few = shallow(model) if partly is None else model  # its layers are not alike
     given = micro_batch(trial, few, processes=arm.memory.processes, device="cpu")
     native = has_instructions(given.precision)
     given = dataclasses.replace(given, native=native, documents=False, compiled=False)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
-from ablate.errors import AblateError
+from ablate.errors import AblateError, ConfigError
 from ablate.rundir import find_study, list_studies, write_atomic
 
 __all__ = ["main"]
@@ -38,6 +38,9 @@ def main(argv: Sequence[str]) -> int:
     from ablate.analysis.judgement import plain
     from ablate.analysis.ledger import ledger, read_claimed, read_stored, store
 
+    if options.save and not Path(options.save).parent.is_dir():
+        reason = f"is in a folder that is not there ({Path(options.save).parent})"
+        raise ConfigError("--save", options.save, reason, "Make it, or name another file")
     stored = [name for name in names if name.endswith(".json")]
     if stored:
         if len(names) > 1:

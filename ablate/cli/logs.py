@@ -65,9 +65,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _say_damages(study: StudyDir, chosen: TrialDir | None) -> int:
-    """Names trials whose state cannot be read; 1 where there are any."""
-    states = [(t.id, t.state()) for t in ([chosen] if chosen else study.trials())]
-    wrong = [f"{id}: {state.damage}" for id, state in states if state.damage]
+    """Names trials whose state or attempts cannot be read; 1 where there are any."""
+    trials = [chosen] if chosen else study.trials()
+    found = [(t.id, d) for t in trials for d in (t.state().damage, t.record_damage())]
+    wrong = [f"{id}: {damage}" for id, damage in found if damage]
     for said in wrong:
         print(f"ablate logs: {said}", file=sys.stderr)
     return 1 if wrong else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from ablate.cli.design_view import design_lines
 from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, rule_lines
 from ablate.cli.memory_view import memory_line
 from ablate.cli.stack_view import stack_lines
+from ablate.cli.width import pipe_width
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm, gib, kernel_lines
 
@@ -25,7 +25,6 @@ __all__ = ["amount", "check_view", "console", "plan_view"]
 
 NARROW = 100
 """Below so many columns an arm is a paragraph, not a row."""
-PIPE_WIDTH, LEAST = 80, 20
 LONGEST_NAME = 48
 """Where arms have longer names, what they differ in stands below the name and not beside it."""
 MOST_NAMED = 8
@@ -33,12 +32,10 @@ MOST_NAMED = 8
 
 
 def console() -> Console:
-    """Standard output; into a pipe plain text of 80 columns, or as many as COLUMNS says."""
+    """Standard output; into a pipe plain text of `pipe_width` columns."""
     if sys.stdout.isatty():
         return Console(highlight=False)
-    width = os.environ.get("COLUMNS", "")
-    width = int(width) if width.isdecimal() and int(width) >= LEAST else PIPE_WIDTH
-    return Console(width=width, highlight=False, color_system=None, force_terminal=False)
+    return Console(width=pipe_width(), highlight=False, color_system=None, force_terminal=False)
 
 
 def plan_view(plan: Plan, width: int) -> RenderableType:

@@ -100,7 +100,7 @@ def run_phases(
                 again=again,
                 watcher=watcher,
                 hold=lambda: budget.exhausted(study),
-                stacks=Stacks.of(missing, config["cluster"].get("stack", 1)),
+                stacks=Stacks.of(missing, config["cluster"].get("stack")),
             )
         if stopped:
             break

@@ -93,6 +93,8 @@ def find_trial(word: str, runs_dir: str) -> TrialDir | None:
 
 def trial_table(trial: TrialDir, step: str | None = None, loss: str | None = None) -> Table:
     """With the signals that the detector saw while the trial ran."""
+    if damage := trial.record_damage():
+        raise StudyError(damage)
     rows = list(trial.stitched())
     table = from_rows(rows, trial.id, step=step, loss=loss)
     kept = [of_row(rows[i]) for i in table.rows.tolist()]
@@ -118,6 +120,8 @@ def _study(study: StudyDir, step: str | None, loss: str | None) -> Records:
     for entry in study.manifest().get("trials", []):
         trial = study.trial(entry["id"])
         try:
+            if damage := trial.record_damage():
+                raise StudyError(damage)
             if not any(trial.stitched()):
                 print(f"{entry['id']} has no record yet.", file=sys.stderr)
                 continue

@@ -45,6 +45,8 @@ def main(argv: Sequence[str]) -> int:
     words = take_runs_dir(options, options.words)
     if len(words) != 1:
         raise AblateError("name one trial, study or file: `ablate spikes PATH`.")
+    if options.plot and not Path(options.plot).suffix:  # matplotlib would choose another name
+        raise AblateError(f"--plot {options.plot}: what kind of picture? Let the name end in .png.")
 
     def read() -> Any:
         return open_records(words[0], options.runs_dir, options.step, options.loss)

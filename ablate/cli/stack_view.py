@@ -13,7 +13,7 @@ WIDEST_ON_CPU = 64
 
 
 def stack_lines(plan: Plan) -> list[str]:
-    """Which are, which are not and why; none where cluster.stack is 1."""
+    """Which are, which are not and why; none where that is not asked for."""
     stacking = plan.stacking
     if stacking is None:
         return []

@@ -6,12 +6,13 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.board import cut, screen_of
 from ablate.cli.overview import counts_line, study_status
-from ablate.errors import StudyError
+from ablate.errors import AblateError, StudyError
 from ablate.rundir import StudyDir, list_studies
 
 __all__ = ["main"]
@@ -30,6 +31,11 @@ def main(argv: Sequence[str]) -> int:
     left = take_runs_dir(options, options.words)
     if left:
         options.runs_dir = left[0]
+    given = Path(options.runs_dir)
+    if given.exists() and not given.is_dir():
+        raise AblateError(f"{given} is no folder, so no studies lie in it.")
+    if options.runs_dir != parser.get_default("runs_dir") and not given.exists():
+        raise AblateError(f"There is no folder {given}.")
     studies = [_entry(study) for study in list_studies(options.runs_dir)]
     if options.json:
         print(json.dumps({"runs_dir": options.runs_dir, "studies": studies}, indent=2))

@@ -95,14 +95,16 @@ def run_single(
 
     from ablate.launch.job import run_job
     from ablate.launch.retrying import RETRIED
+    from ablate.launch.together import on_its_seat
     from ablate.track.client import why_offline
 
     if note := why_offline(config["track"]):
         print(f"Note: {note}", file=sys.stderr)
-    if config["cluster"]["stack"] > 1 and not of_sweep:
+    stack = config["cluster"]["stack"]
+    if (stack or 1) > 1 and not of_sweep:
         print("Note: cluster.stack has no effect on a single trial.", file=sys.stderr)
     with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
-        state = run_job(trial, again=RETRIED, on_row=progress.see)
+        state = run_job(trial, again=RETRIED, on_row=progress.see, run=on_its_seat(stack))
     return trial, state
 
 

@@ -31,6 +31,7 @@ EXAMPLES = """\
 """
 
 LOOK_SECONDS = 2.0
+LONGEST = 86_400
 SHARE = 20
 """Looking takes at most one part in so many of the time: a large study is looked at less often."""
 
@@ -46,8 +47,10 @@ def main(argv: Sequence[str]) -> int:
     words = take_runs_dir(options, options.study)
     if len(words) != 1:
         raise AblateError("name one study; `ablate list` shows those on disk.")
-    if options.interval is not None and not options.interval > 0:
-        raise AblateError(f"--interval {options.interval:g}: must be positive, in seconds.")
+    if options.interval is not None and not 0 < options.interval <= LONGEST:
+        raise AblateError(
+            f"--interval {options.interval:g}: must be in seconds, positive and at most a day."
+        )
     study = find_study(words[0], options.runs_dir)
     if not options.json and sys.stdout.isatty():
         show: Callable[[dict[str, Any]], None] = Redrawn()
@@ -112,10 +115,14 @@ class Lines:
         self._json = as_json
         self._known: dict[str, tuple[Any, ...]] = {}
         self._counts: dict[str, int] = {}
-        self._said = 0.0
+        self._damages: set[str] = set()
 
     def __call__(self, status: dict[str, Any]) -> None:
         first = not self._known
+        for said in damages_of(status["trials"]):
+            if said not in self._damages:
+                print(f"ablate watch: {said}", file=sys.stderr, flush=True)
+        self._damages = set(damages_of(status["trials"]))
         for trial in status["trials"]:
             now = (trial["status"], trial["attempt"])
             if self._known.get(trial["id"]) == now:

@@ -1,21 +1,25 @@
 """A budget in GPU-hours that a study may not exceed.
 
 Used is what every attempt held: from its start to its last sign of life, times its GPUs. An attempt
-without a GPU counts as one. Trials that share an allocation share its hours.
+without a GPU counts as one. Trials that share an allocation share its hours, and so do members of a
+stack those of their process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from ablate.errors import ConfigError, StudyError
 from ablate.launch.settings import remembered
-from ablate.rundir import StudyDir, read_json, write_json
-from ablate.rundir.names import ATTEMPT, ATTEMPTS, LEASE, STATE
+from ablate.rundir import Attempt, StudyDir, TrialDir, read_json, write_json
+from ablate.rundir.names import ATTEMPTS, LEASE, STATE
 
 __all__ = ["check", "estimate", "exhausted", "limit_of", "used_hours"]
 
@@ -34,8 +38,7 @@ def limit_of(study: StudyDir) -> float | None:
 
 def used_hours(study: StudyDir) -> float:
     """GPU-hours of all attempts so far, those set aside included."""
-    shares = _shares(study)
-    return sum(_hours(path, shares) for t in study.trials() for path in _attempts(t.path))
+    return sum(_hours(study).values())
 
 
 def exhausted(study: StudyDir) -> str | None:
@@ -53,14 +56,13 @@ def estimate(study: StudyDir, missing: Collection[str]) -> float | None:
     """GPU-hours that the missing trials will take, by those of their arms (else of the study) that
     are done; None before any is.
     """
-    shares, hours, arms = _shares(study), dict[str, list[float]](), dict[str, str]()
+    spent, hours, arms = _hours(study), dict[str, list[float]](), dict[str, str]()
     for entry in study.manifest().get("trials", []):
         trial = study.trial(entry["id"])
         arms[trial.id] = entry["arm"]
         with contextlib.suppress(StudyError):
             if trial.state().status == "done":
-                spent = sum(_hours(path, shares) for path in _attempts(trial.path))
-                hours.setdefault(entry["arm"], []).append(spent)
+                hours.setdefault(entry["arm"], []).append(spent[trial.id])
     everything = [h for found in hours.values() for h in found]
     if not everything:
         return None
@@ -115,15 +117,25 @@ def _attempts(trial: Path) -> Iterator[str]:
                     yield from (os.path.join(inner, n) for n in os.listdir(inner) if n.isdigit())
 
 
-def _hours(attempt: str, shares: dict[str, float]) -> float:
-    try:
-        record = read_json(Path(attempt, ATTEMPT))
-        began = float(record["time"])
-    except (StudyError, KeyError, TypeError, ValueError):
-        return 0.0
-    gpus = record.get("gpus")
-    share = float(gpus) if gpus else shares.get(str(record.get("job_id")), 1.0)
-    return max(0.0, _last_sign(attempt) - began) / 3600 * share
+def _hours(study: StudyDir) -> dict[str, float]:
+    """Trial -> GPU-hours of all its attempts."""
+    shares, found = _shares(study), list[tuple[str, float, tuple[Any, ...] | None]]()
+    hours = dict.fromkeys((trial.id for trial in study.trials()), 0.0)
+    for trial in hours:
+        for attempt in _attempts(study.trial(trial).path):
+            with contextlib.suppress(StudyError, KeyError, TypeError, ValueError):
+                record = Attempt(
+                    TrialDir(Path(attempt).parents[1]), int(os.path.basename(attempt))
+                ).record()
+                gpus = record.get("gpus")
+                share = float(gpus) if gpus else shares.get(str(record.get("job_id")), 1.0)
+                spent = max(0.0, _last_sign(attempt) - float(record["time"])) / 3600 * share
+                process = tuple(record.get(k) for k in ("machine", "pid", "process_started"))
+                found.append((trial, spent, process if record.get("seats") else None))
+    members = Counter(process for _, _, process in found)
+    for trial, spent, process in found:
+        hours[trial] += spent / (1 if process is None else members[process])
+    return hours
 
 
 def _last_sign(attempt: str) -> float:
@@ -137,10 +149,11 @@ def _last_sign(attempt: str) -> float:
 
 
 def _shares(study: StudyDir) -> dict[str, float]:
-    """SLURM job -> GPUs that each of its trials has."""
+    """SLURM job -> GPUs that each of its processes has."""
     found = {}
     for one in study.submissions(skip_damaged=True):
         gpus = max(1, (one.resources.get("gpus") or 0) * (one.resources.get("nodes") or 1))
+        stack = one.resources.get("stack") or 1
         for index, ids in enumerate(one.tasks):
-            found[one.task_id(index)] = gpus / max(1, len(ids))
+            found[one.task_id(index)] = gpus / max(1, math.ceil(len(ids) / stack))
     return found

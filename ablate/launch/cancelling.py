@@ -107,11 +107,13 @@ def _close(trial: TrialDir) -> bool:
 
 
 def _signal(trial: TrialDir) -> None:
-    """SIGTERM to the recorded process, if it is of this machine and certainly the same."""
+    """SIGTERM to the recorded process, if it is of this machine and certainly the same; not to one
+    that is also that of other trials (a stack), which would all stop.
+    """
     attempt = trial.newest_attempt()
     record = attempt.record() if attempt is not None else {}
     here = record.get("host") == socket.gethostname() and not record.get("job_id")
-    if attempt is None or not here or not attempt.is_alive():
+    if attempt is None or not here or record.get("seats") or not attempt.is_alive():
         return
     if process_started(record["pid"]) == record.get("process_started") is not None:
         os.kill(record["pid"], signal.SIGTERM)

@@ -12,6 +12,7 @@ outlives a launcher that was killed. On standard output {"event": "ready", "gpus
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -26,7 +27,7 @@ from typing import Any
 
 from ablate.config.schema import TrialConfig
 from ablate.errors import AblateError, TrialEndedError, TrialHeldError
-from ablate.launch.job import FencedOffError, run_job
+from ablate.launch.job import NOT_OURS, FencedOffError, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.stop import SIGNALS
 from ablate.launch.together import run_together
@@ -34,6 +35,9 @@ from ablate.model.config import ModelConfig
 from ablate.rundir import TrialDir
 
 __all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
+
+_LATE = ("torch.utils._device", "torch.utils.serialization.config", "torch.profiler._cupti_monitor")
+"""What torch imports when it first builds, saves and trains."""
 
 RAN, CRASHED, HELD, ENDED_ALREADY, FENCED_OFF = 0, 1, 4, 5, 6
 """What a child tells of each of its trials; how the trial ended stands in its state."""
@@ -48,6 +52,10 @@ def serve(runner: str) -> None:
     TrialConfig.from_mapping({"model": {}})  # resolves the types of all fields, once for all
     ModelConfig.from_mapping({})
     server = Server(replies, load_runner(runner))
+    if "torch" in sys.modules:
+        for module in _LATE:
+            with contextlib.suppress(ImportError):  # not in every version
+                importlib.import_module(module)
     server.reply(event="ready", gpus=_count_gpus())
     gc.collect()
     gc.freeze()  # children share these pages
@@ -147,14 +155,8 @@ def _run_trials(request: dict[str, Any], parent: int, run: Callable[..., Any]) -
         ends = run_together(trials, seats, again=again, parent=parent, run=run)
         return [_code_of(end) for end in ends]
     try:
-        run_job(
-            trials[0],
-            again=request["again"],
-            parent=parent,
-            own_streams=True,
-            run=run,
-        )
-    except (TrialHeldError, TrialEndedError, FencedOffError) as error:
+        run_job(trials[0], again=request["again"], parent=parent, own_streams=True, run=run)
+    except NOT_OURS as error:
         return [_code_of(error)]
     return [RAN]
 

@@ -10,12 +10,12 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ablate.config.fingerprint import fingerprint
 from ablate.config.sources import edited
-from ablate.errors import StudyError
+from ablate.errors import StudyError, TrialEndedError, TrialHeldError
 from ablate.launch import admission, budget
 from ablate.launch.attempt_log import logged
 from ablate.launch.outcome import classify, reason_of
@@ -30,7 +30,7 @@ from ablate.track import Tracking
 if TYPE_CHECKING:
     from ablate.train.parallel import Team
 
-__all__ = ["FencedOffError", "Ran", "run_job"]
+__all__ = ["NOT_OURS", "FencedOffError", "Ran", "run_job"]
 
 log = logging.getLogger("ablate")
 
@@ -57,6 +57,10 @@ class FencedOffError(Exception):
     """A newer attempt runs this trial, so this one must not go on."""
 
 
+NOT_OURS = (TrialHeldError, TrialEndedError, FencedOffError)
+"""What `run_job` raises where another runs the trial, or has."""
+
+
 def run_job(
     trial: TrialDir,
     *,
@@ -67,6 +71,7 @@ def run_job(
     on_row: Callable[[dict[str, Any]], None] | None = None,
     run: Callable[..., Ran] | None = None,
     stop: Stop | None = None,
+    seats: Sequence[str] = (),
 ) -> State:
     """Runs the trial as its next attempt, to its end or until it is told to stop.
 
@@ -80,6 +85,7 @@ def run_job(
         on_row: sees every row of metrics.
         run: in place of `ablate.train.run_trial`.
         stop: hears of a wish to stop; None: as this process is told.
+        seats: ids of the stack whose members share this process; the attempt keeps them.
 
     Returns:
         The state as it was left: done, diverged, failed, cancelled or preempted.
@@ -95,6 +101,7 @@ def run_job(
             again=again,
             job_id=job_id or (slurm and slurm.job_id),
             **(slurm.record() if slurm else {}),
+            **({"seats": list(seats)} if seats else {}),
         )
         tracking, status = Tracking(attempt), "fenced_off"
         with logged(attempt, own_streams):

@@ -106,7 +106,7 @@ def run_missing(
     Returns:
         Why it was stopped before the end, or None.
     """
-    watcher = watcher or Quiet()
+    watcher, stacks = watcher or Quiet(), stacks or Stacks()
     study = Study(queue=deque(t for t in trials if _to_do(t.live_state(), again)))
     stop, looked, shown_waiting = Stop(patient=this_job() is not None), 0.0, False
     busy = time.monotonic()
@@ -124,7 +124,7 @@ def run_missing(
                     study.queue.extend([] if study.queue else more())
                     if not study.queue:
                         break
-                    _start(study, pool, gpus, shares, again, watcher, stacks or Stacks())
+                    _start(study, pool, gpus, shares, again, watcher, stacks)
                 if pool.running:
                     busy = time.monotonic()
                 elif time.monotonic() - busy > patience:

@@ -43,14 +43,18 @@ def chosen(
 
 
 def mend_states(study: StudyDir) -> list[str]:
-    """Writes every damaged state.json anew, from what the trial's newest attempt left; says so.
+    """Writes every damaged state.json anew, from what the trial's newest attempt left, and every
+    damaged attempt.json, from the attempt's own logs; says so.
 
     A trial that runs writes its own at its next heartbeat.
     """
     said = []
     for trial in study.trials():
         state = trial.live_state()
-        if state.damage and state.status != "running":
+        if state.status == "running":
+            continue
+        said += [f"{trial.id}: {done}" for a in trial.attempts() if (done := a.mend())]
+        if state.damage:
             trial.write_state(state)
             said.append(f"{trial.id}: {state.damage} It is written anew: {state.status}.")
     return said

@@ -23,6 +23,8 @@ def stitch(trial: TrialDir) -> None:
     temporary = trial.metrics_path.with_name(f".metrics.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         write_table(table, temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())  # as the state that says done: nobody would write it again
         os.replace(temporary, trial.metrics_path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -11,15 +11,15 @@ import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ablate.errors import TrialEndedError, TrialHeldError
 from ablate.launch.attempt_log import logging_of_process, member_name
-from ablate.launch.job import FencedOffError, run_job
+from ablate.launch.job import NOT_OURS, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.slurm.identity import this_job
+from ablate.launch.stacks import Stacks
 from ablate.launch.stop import Stop
-from ablate.rundir import TrialDir
+from ablate.rundir import Attempt, TrialDir
 
-__all__ = ["STACK", "run_together"]
+__all__ = ["STACK", "on_its_seat", "run_together"]
 
 STACK = "ablate.train.stacked:Stack"
 
@@ -53,10 +53,10 @@ def run_together(
     def member(i: int) -> None:
         try:
             seated = functools.partial(run, seat=taken[i])
-            run_job(trials[i], again=again, run=seated, stop=Stop(above=stop))
+            run_job(trials[i], again=again, run=seated, stop=Stop(above=stop), seats=seats)
         except BaseException as error:
             ends[i] = error
-            if not isinstance(error, TrialHeldError | TrialEndedError | FencedOffError):
+            if not isinstance(error, NOT_OURS):
                 traceback.print_exception(error)
         finally:
             taken[i].leave()
@@ -73,3 +73,21 @@ def run_together(
             except KeyboardInterrupt:  # asked a second time
                 stack.interrupt()
     return ends
+
+
+def on_its_seat(size: int | None, run: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """What trains a trial that has a process to itself: one that began as a member of a stack keeps
+    its seat there, among empty ones, so that it computes what it would have computed.
+
+    Args:
+        size: as for `Stacks.of`.
+        run: in place of `ablate.train.run_trial`.
+    """
+
+    def train(attempt: Attempt, config: dict[str, Any], **arguments: Any) -> Any:
+        seats = Stacks.of([attempt.trial], size).seats(attempt.trial)
+        if len(seats) > 1:
+            arguments["seat"] = load_runner(STACK)(seats).seat(attempt.trial.id)
+        return (run or load_runner())(attempt, config, **arguments)
+
+    return train

@@ -62,6 +62,7 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
     keys["lr"] = entry.get("lr")
     try:
         state = _live_state(trial)
+        damage = " ".join(filter(None, (state.damage, trial.record_damage()))) or None
     except StudyError as error:
         said = str(error)
         return TrialView(**keys, status="failed", outcome="code", reason=said, damage=said)
@@ -73,7 +74,7 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
         steps=state.steps,
         node=state.host,
         attempt=state.attempt,
-        reason=state.damage or state.reason,
+        reason=damage or state.reason,
         job_id=state.job_id,
         host=state.host,
         pid=state.pid,
@@ -81,7 +82,7 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
         started=state.started,
         ended=state.ended,
         path=str(trial.path),
-        damage=state.damage,
+        damage=damage,
     )
     if state.status == "done":
         return view.replace(loss=_final_loss(trial))

@@ -21,14 +21,11 @@ takes. Tensors that two operations share are counted once. What is measured with
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ablate.model.block_activations import (
-    Pass,
     backward_bytes,
-    case_of,
     cast_bytes,
     fine_grained_bytes,
     layer_bytes,
@@ -36,7 +33,8 @@ from ablate.model.block_activations import (
 )
 from ablate.model.checkpointing import checkpoints_block
 from ablate.model.config import ModelConfig
-from ablate.model.kernels import choose
+from ablate.model.kernels import FLEX_BLOCK, choose_all
+from ablate.model.micro_batch import Pass, plan_case
 from ablate.model.widths import layer_configs
 
 __all__ = ["Activations", "Pass", "activations"]
@@ -75,12 +73,15 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
     """
     s, layers = given.positions, layer_configs(config)
     kept = casts = recomputed = 0
-    known: dict[int, tuple[int, int]] = {}
+    known: dict[tuple[int, Pass], tuple[int, int]] = {}
+    backward: dict[tuple[int, Pass], int] = {}
     below = layers[0].d_model
     for index, layer in enumerate(layers):
-        if id(layer) not in known:
-            known[id(layer)] = (layer_bytes(layer, given), cast_bytes(layer, given))
-        whole, cast = known[id(layer)]
+        own = given.of_layer(index)
+        if (id(layer), own) not in known:
+            known[id(layer), own] = (layer_bytes(layer, own), cast_bytes(layer, own))
+            backward[id(layer), own] = backward_bytes(layer, own)
+        whole, cast = known[id(layer), own]
         if below != layer.d_model:
             whole += given.operand * s * below
             cast += given.operand * below * layer.d_model if given.copies else 0
@@ -88,7 +89,7 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
             kept += given.stream * s * below
             recomputed = max(recomputed, whole + cast)
         elif given.checkpointing == "fine_grained":
-            fine = fine_grained_bytes(layer, given)
+            fine = fine_grained_bytes(layer, own)
             fine += given.operand * s * below * (below != layer.d_model)
             if layer.block_type != "llama":  # attention is computed again with its last product
                 cast -= given.operand * layer.d_model**2 if given.copies else 0
@@ -97,9 +98,9 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
             kept, casts = kept + whole, casts + cast
         below = layer.d_model
     last = layers[0] if config.weight_tying else layers[-1]
-    ends = 16 * s + sum(norm_bytes(last, given, last.d_model, inner=False))
+    ends = 16 * s + sum(norm_bytes(last, given.of_layer(None), last.d_model, inner=False))
     if config.embedding_layer_norm:
-        ends += sum(norm_bytes(layers[0], given, layers[0].d_model, inner=False))
+        ends += sum(norm_bytes(layers[0], given.of_layer(-1), layers[0].d_model, inner=False))
     if config.embedding_dropout:
         ends += (1 if given.device == "cuda" else given.stream) * s * layers[0].d_model
     if layers[-1].d_model != last.d_model:
@@ -114,31 +115,32 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
         tables=sum(_tables(config, layers, given)),
         ends=ends,
         recomputed=recomputed,
-        backward=max(backward_bytes(layer, given) for layer in {id(c): c for c in layers}.values()),
+        backward=max(backward.values()),
     )
 
 
 def _tables(c: ModelConfig, layers: list[ModelConfig], given: Pass) -> Iterator[int]:
-    """What all layers of one window share."""
-    t, p = given.length, given.product
-    windows = {w for i in range(c.n_layers) if (w := c.window(i)) is not None and w < t}
-    whole = any((w := c.window(i)) is None or w >= t for i in range(c.n_layers))
-    kinds = len(windows) + whole
-    if c.position_scheme == "rope":
+    """What all layers of one window share, by the kernels that compute them."""
+    t, p, scheme = given.length, given.product, c.position_scheme
+    windows = [w if (w := c.window(i)) is not None and w < t else None for i in range(c.n_layers)]
+    if scheme == "rope":
         sizes = {layer.head_dim for layer in layers}
-        yield sum(8 * t * size for size in sizes) * (1 + (c.yarn_factor is not None and kinds > 1))
-    scheme = c.position_scheme
+        yarn = c.yarn_factor is not None and len(set(windows)) > 1
+        yield sum(8 * t * size for size in sizes) * (1 + yarn)
+    kernels = [choice.kernel for choice in choose_all(c, plan_case(c, given))]
+    together = set(zip(windows, kernels, strict=True))
+    blocks = sum(kernel == "flex" for _, kernel in together)
+    if blocks:  # four lists of blocks, with their lengths, in int32; and each position's document
+        n = -(-t // FLEX_BLOCK)
+        yield blocks * (given.rows if given.documents else 1) * 16 * n * (n + 1)
+        yield 8 * given.rows * t if given.documents else 0
+    masked = given.documents and given.device == "cuda"
     per_head = c.n_heads if scheme in ("alibi", "relative") else 1
-    if scheme == "alibi":
+    causal = per_head == 1 and not masked
+    shown = {w for w, kernel in together if kernel == "math" or (kernel == "sdpa" and w)}
+    shown |= {w for w, kernel in together if kernel == "sdpa" and not causal}
+    if scheme == "alibi" and shown:
         yield 4 * per_head * t * t
     elif scheme == "relative":
         yield 8 * t * t
-    shown = case_of(layers[0], given)
-    masked = given.documents and given.device == "cuda"
-    for window in (False, True):
-        chosen = choose(c, dataclasses.replace(shown, window=window)).kernel
-        causal = not window and chosen == "sdpa" and per_head == 1 and not masked
-        if chosen not in ("math", "sdpa") or causal:
-            continue
-        tables = len(windows) if window else int(whole)
-        yield tables * (given.rows if masked else 1) * per_head * p * t * t
+    yield len(shown) * (given.rows if masked else 1) * per_head * p * t * t

@@ -35,7 +35,7 @@ class Scope:
     documents: list[list[int]] | None = None
     """Lengths of the documents of each row, attended to one by one (sdpa and math on a CPU)."""
     names: Int[Tensor, "b t"] | None = None
-    """The document of each position, where there are some, for flash, varlen and flex."""
+    """The document of each position, where there are some, for flex."""
     packing: Packing | None = None
     """For flash and varlen."""
     flexible: Flexible | None = None

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from ablate.model.config import ModelConfig
 from ablate.model.count import matrices
-from ablate.model.kernels import Case, bias_of, choose
+from ablate.model.kernel_case import bias_of
+from ablate.model.kernels import choose
+from ablate.model.micro_batch import Pass, plan_case
+from ablate.model.names import NORMS
 
 __all__ = [
-    "Pass",
     "backward_bytes",
-    "case_of",
     "cast_bytes",
     "fine_grained_bytes",
-    "kernel",
     "layer_bytes",
     "norm_bytes",
 ]
@@ -25,71 +23,12 @@ SPLIT = 2**18
 """Elements from which a gated activation is fed by two products (`ablate.model.block.LARGE`)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pass:
-    """A micro-batch on its way through the model, in one process."""
-
-    rows: int
-    length: int
-    """Tokens a row."""
-    precision: str = "fp32"
-    device: Literal["cpu", "cuda"] = "cuda"
-    checkpointing: str | None = None
-    documents: bool = False
-    """Attention stays inside documents."""
-    compiled: bool = False
-    native: bool = True
-    """False: a CPU without instructions for the type of the products, which keeps their operands
-    in float32 (`ablate.model.linear.multiply`).
-    """
-
-    @property
-    def positions(self) -> int:
-        return self.rows * self.length
-
-    @property
-    def autocast(self) -> bool:
-        return self.precision in ("bf16", "fp16", "fp16_protected")
-
-    @property
-    def product(self) -> int:
-        """Bytes of a number that a matrix product gives."""
-        return 4 if self.precision == "fp32" else 2
-
-    @property
-    def operand(self) -> int:
-        """Bytes of a number that a matrix product keeps."""
-        return self.product if self.native else 4
-
-    @property
-    def copies(self) -> bool:
-        """Whether each product makes its own copies of its operands."""
-        return self.autocast or (self.product == 2 and not self.native)
-
-    @property
-    def weight(self) -> int:
-        """Bytes of a weight, of its gradient, and of each of its moments."""
-        return 2 if self.precision == "pure_bf16" else 4
-
-    @property
-    def stream(self) -> int:
-        """Bytes of a number of the residual stream: embeddings are not cast."""
-        return self.weight
-
-    @property
-    def dropped(self) -> int:
-        """Bytes of an element of a dropout's mask, of what is `product` wide."""
-        return 1 if self.device == "cuda" else self.product
-
-
 def layer_bytes(c: ModelConfig, given: Pass) -> int:
     """All that a block keeps which is not checkpointed."""
-    s, d, p = given.positions, c.d_model, given.product
+    s, d = given.positions, c.d_model
     total = 0
-    for _ in range(2 if c.peri_norm else 1):
-        total += 2 * sum(norm_bytes(c, given, d, inner=c.norm_after))
-    if c.peri_norm and c.layer_norm_type == "default" and given.autocast:
-        total -= 2 * (4 - p) * s * d  # the outer norms' inputs are products
+    for outer in range(2 if c.peri_norm else 1):
+        total += 2 * sum(norm_bytes(c, given, d, inner=c.norm_after or outer == 1))
     copies = 3 if c.block_type == "llama" and given.copies else 1
     total += copies * given.operand * s * d + _attention(c, given)
     return total + _residual_masks(c, given) - _shared(c, given) + _mlp(c, given)
@@ -108,8 +47,8 @@ def _residual_masks(c: ModelConfig, given: Pass) -> int:
     """Of dropout, twice a layer."""
     if not c.residual_dropout:
         return 0
-    widened = (c.norm_after or c.peri_norm) and c.layer_norm_type == "rms"
-    wide = given.stream if widened else given.product
+    widened = given.widens_norms or (c.layer_norm_type == "rms" and given.precision != "fp16")
+    wide = given.stream if widened and (c.norm_after or c.peri_norm) else given.product
     return 2 * (1 if given.device == "cuda" else wide) * given.positions * c.d_model
 
 
@@ -129,47 +68,44 @@ def norm_bytes(c: ModelConfig, given: Pass, size: int, *, inner: bool) -> Iterat
         inner: whether its input is the result of a product, not the residual stream.
     """
     s, kind = given.positions, c.layer_norm_type
-    if given.precision == "fp16":
-        spelled = kind == "rms" and given.device == "cpu"  # its kernel there is in steps
-        yield (8 if spelled else given.product) * s * size
+    own = c.norm_segments is not None or (c.norm_noise > 0 and c.norm_noise_at == "after")
+    own = own and size == c.d_model
+    if given.precision == "fp16" and kind in NORMS:
+        affine = c.layer_norm_with_affine and not own
+        yield _half_norm(c, given, affine) * s * size + 8 * s
     elif kind == "rms":
         yield 4 * s * size + 4 * s
     elif kind == "default":
-        cast = given.autocast and given.device == "cuda"
+        cast = given.widens_norms or (given.autocast and given.device == "cuda")
         wide = 4 if cast else given.product if inner else given.stream
         yield wide * s * size + 8 * s
     elif kind == "low_precision":
         yield given.product * s * size + 8 * s
     else:
         yield 8 * s * size  # the user's own: as the plain formula of a norm
-    own = c.norm_segments is not None or (c.norm_noise > 0 and c.norm_noise_at == "after")
-    if own and c.layer_norm_with_affine and (size == c.d_model):
-        wide = given.product if inner else given.stream
+    if own and c.layer_norm_with_affine:
+        low = inner or given.precision == "fp16"
+        wide = 4 if given.widens_norms else given.product if low else given.stream
         yield (0 if kind == "rms" and wide == 4 and not c.norm_noise else wide) * s * size
 
 
-def case_of(c: ModelConfig, given: Pass) -> Case:
-    """What attention asks of a kernel, in a layer without a window."""
-    half = given.precision.startswith("fp16")
-    softmax = "fp16" if given.precision == "fp16" else "fp32"
-    return Case(
-        device=given.device,
-        dtype="fp16" if half else "bf16" if given.product == 2 else "fp32",
-        length=given.length,
-        head_dim=c.head_dim,
-        documents=given.documents,
-        bias=bias_of(c),
-        dropout=c.attention_dropout,
-        softmax=softmax if half else None,
-        low_products=given.native,
-    )
+def _half_norm(c: ModelConfig, given: Pass, affine: bool) -> int:
+    """Bytes a number that a norm in float16 keeps: its input, and in steps what it scales."""
+    if _widens_halves(c, given):
+        return 4 + 4 * affine
+    return 2 + 2 * affine * (not given.fused_norms)
 
 
-def kernel(c: ModelConfig, given: Pass) -> str:
+def _widens_halves(c: ModelConfig, given: Pass) -> bool:
+    """Torch's RMS norm of float16 for a CPU is in steps, in float32."""
+    return given.fused_norms and c.layer_norm_type == "rms" and given.device == "cpu"
+
+
+def _kernel(c: ModelConfig, given: Pass) -> str:
     """fused; or math and torch, where length x length weights a head exist: spelled out by
     `ablate.model.attention`, or by torch itself where its fused kernel for a CPU cannot do it.
     """
-    if given.precision == "fp16" or choose(c, case_of(c, given)).kernel == "math":
+    if given.precision == "fp16" or choose(c, plan_case(c, given)).kernel == "math":
         return "math"
     trained = bias_of(c) in ("relative", "own")
     return "torch" if given.device == "cpu" and (c.attention_dropout or trained) else "fused"
@@ -184,13 +120,18 @@ def _attention(c: ModelConfig, given: Pass) -> int:
     total = fused_projection if c.clip_qkv is not None else 0
     raw = False  # whether anything keeps queries, keys and values as they were projected
     if c.attention_layer_norm:
-        if c.layer_norm_type == "rms" and given.precision != "fp16":
-            groups = heads + c.effective_n_kv_heads if c.attention_layer_norm_per_head else 2
+        groups = heads + c.effective_n_kv_heads if c.attention_layer_norm_per_head else 2
+        if given.precision == "fp16" and c.layer_norm_type in NORMS:
+            each = _half_norm(c, given, c.attention_layer_norm_with_affine)
+            centred = c.layer_norm_type != "rms" and not given.fused_norms
+            raw = not (centred or _widens_halves(c, given))  # else it keeps tensors of its own
+            total += (each - given.product * raw) * s * (d + kv) + 8 * s * groups
+        elif c.layer_norm_type == "rms" or given.widens_norms:
             total += 4 * s * (d + kv) + 4 * s * groups
         else:
             raw = True
             total += 0 if given.device == "cpu" or not given.autocast else 4 * s * (d + kv)
-    how = kernel(c, given)
+    how = _kernel(c, given)
     if how != "fused":
         wide = 4 if how == "torch" or _widened(given) else p
         total += (3 * wide + given.operand) * s * d + _scores(c, given, how)
@@ -263,7 +204,7 @@ def backward_bytes(c: ModelConfig, given: Pass) -> int:
     s, d, inner, outer = given.positions, c.d_model, c.hidden_size, c.inner_size
     stream = 2 * given.stream * s * d
     mlp = 0 if 0 < c.mlp_chunk < s else given.product * s * (inner + outer)
-    how = kernel(c, given)
+    how = _kernel(c, given)
     if how == "fused":
         return stream + mlp
     scores = 2 * given.rows * c.n_heads * given.length**2

@@ -10,14 +10,14 @@ import torch
 
 from ablate.model.attention import multiplies_bfloat16
 from ablate.model.config import ModelConfig
-from ablate.model.kernels import Case, bias_of
+from ablate.model.kernel_case import Case, build_case
 
-__all__ = ["kernel_case", "known"]
+__all__ = ["case_here", "known"]
 
 TYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 
 
-def kernel_case(
+def case_here(
     config: ModelConfig,
     device: torch.device,
     dtype: torch.dtype,
@@ -32,13 +32,12 @@ def kernel_case(
 
     `backward` is whether gradients are wanted; None: as torch is set.
     """
-    return Case(
+    return build_case(
+        config,
         device=device.type,
         dtype=TYPES.get(dtype, "fp32"),
         length=length,
-        head_dim=config.head_dim,
         documents=documents,
-        bias=bias_of(config),
         backward=torch.is_grad_enabled() if backward is None else backward,
         dropout=dropout,
         softmax=None if softmax is None else TYPES.get(softmax, "fp32"),

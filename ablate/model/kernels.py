@@ -21,26 +21,14 @@ extra package that is there on one machine and not on the next would change bits
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.imports import is_import_path
-from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 from ablate.model.config import ModelConfig
+from ablate.model.kernel_case import Case, layer_cases
 
-__all__ = [
-    "Case",
-    "Choice",
-    "bias_of",
-    "choose",
-    "choose_all",
-    "objection",
-    "refuse",
-    "requested",
-    "summary",
-    "training_case",
-]
+__all__ = ["Choice", "choose", "choose_all", "objection", "refuse", "requested", "summary"]
 
 SHORT = 512
 """Up to this length math beats sdpa in bfloat16, on a CPU with bfloat16 instructions."""
@@ -48,36 +36,8 @@ ONLY_CUDA = ("flash", "varlen")
 """Kernels that are not even there on a CPU."""
 LARGEST_HEAD = 256
 SMALLEST_FLEX_HEAD = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What a kernel has to serve, in one layer of one pass."""
-
-    device: str
-    """cpu, cuda or mps."""
-    dtype: str
-    """In which products run: fp32, bf16 or fp16 (fp64 in tests)."""
-    length: int
-    """Queries of a row."""
-    head_dim: int = 64
-    window: bool = False
-    """Whether the layer has a window narrower than its keys."""
-    documents: bool = False
-    bias: str | None = None
-    """alibi, relative or own (a user's scheme): what is added to the logits by position."""
-    masked: str | None = None
-    """What else this pass says of who sees whom: a mask, a bias, keys from a cache."""
-    backward: bool = True
-    dropout: float = 0.0
-    softmax: str | None = None
-    """The type that the softmax is told to compute in (precision=fp16: float16); None: free."""
-    low_products: bool | None = None
-    """Whether this CPU has bfloat16 instructions; None: not known here."""
-    varlen: bool = True
-    """Whether this torch has torch.nn.attention.varlen ..."""
-    triton: bool = True
-    """... and what FlexAttention is compiled with on CUDA."""
+FLEX_BLOCK = 128
+"""Queries, and keys, of a block that flex passes over or not (torch's default)."""
 
 
 @dataclass(frozen=True)
@@ -109,47 +69,15 @@ def choose(config: ModelConfig, case: Case) -> Choice:
 
 
 def refuse(config: ModelConfig, case: Case) -> None:
-    """Raises ConfigError where the kernel that is asked for cannot serve `case`."""
+    """Raises ConfigError where the kernel that is asked for cannot serve `case` in some layer."""
     name, field, value = requested(config)
     if config.block_type == "llama" or name == "auto":
         return
-    why = objection(name, case)
-    if why is not None:
-        remedy = "Use attention=auto, which takes the fastest that can, or attention=sdpa"
-        raise ConfigError(field, value, f"{name} {why}", remedy)
-
-
-def training_case(trial: TrialConfig, config: ModelConfig, device: str, **known: Any) -> Case:
-    """What the training steps of a trial ask of a kernel.
-
-    Args:
-        trial: its configuration.
-        config: its model.
-        device: cpu, cuda or mps.
-        known: of this machine, as fields of Case.
-    """
-    precision = trial.precision
-    half = precision.name.startswith("fp16")
-    softmax = "fp16" if precision.leaves_unprotected else "fp32"
-    return Case(
-        device=device,
-        dtype="fp16" if half else "bf16" if "bf16" in precision.name else "fp32",
-        length=trial.train.sequence_length or config.max_sequence_length,
-        head_dim=config.head_dim,
-        documents=trial.data.document_masking or trial.batching.name != "concat",
-        bias=bias_of(config),
-        dropout=config.attention_dropout,
-        softmax=softmax if half else None,
-        **known,
-    )
-
-
-def bias_of(config: ModelConfig) -> str | None:
-    """alibi, relative or own, where the position scheme adds to the logits, or may do so."""
-    scheme = config.position_scheme
-    if is_import_path(scheme):
-        return "own"
-    return scheme if scheme in ("alibi", "relative") else None
+    for layer in dict.fromkeys(layer_cases(config, case)):
+        why = objection(name, layer)
+        if why is not None:
+            remedy = "Use attention=auto, which takes the fastest that can, or attention=sdpa"
+            raise ConfigError(field, value, f"{name} {why}", remedy)
 
 
 def objection(kernel: str, case: Case) -> str | None:
@@ -236,13 +164,10 @@ def _auto_on_cpu(case: Case) -> Choice:
 
 
 def choose_all(config: ModelConfig, case: Case) -> list[Choice]:
-    """Of each layer; `case` is that of a layer without a window."""
-    length = case.length
-    chosen = {}
-    for window in {config.window(i) for i in range(config.n_layers)}:
-        near = window is not None and window < length
-        chosen[window] = choose(config, replace(case, window=near))
-    return [chosen[config.window(i)] for i in range(config.n_layers)]
+    """Of each layer, by its own window and size of heads; the rest is that of `case`."""
+    layers = layer_cases(config, case)
+    chosen = {layer: choose(config, layer) for layer in set(layers)}
+    return [chosen[layer] for layer in layers]
 
 
 def summary(choices: Iterable[Choice]) -> dict[str, str]:

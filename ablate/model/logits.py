@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ablate.model.block_activations import Pass
 from ablate.model.config import ModelConfig
+from ablate.model.micro_batch import Pass
 from ablate.model.widths import layer_configs
 
 __all__ = ["logit_bytes"]
@@ -27,7 +27,7 @@ def logit_bytes(config: ModelConfig, given: Pass, *, chunk: int = 0, z_loss: boo
     rows, s = config.embedding_rows, given.positions
     head = (layer_configs(config)[0 if config.weight_tying else -1]).d_model
     each = 12 if given.product == 4 else 14
-    if given.precision == "fp16":
+    if given.unprotected:
         each = 6
     each += 8 if z_loss else 0
     if not 0 < chunk < s:

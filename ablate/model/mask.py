@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from ablate.model.bias import as_bias, as_padding, distance, finite, hide, withi
 from ablate.model.cache import BufferCache
 from ablate.model.config import ModelConfig
 from ablate.model.flex import Flexible, block_mask
-from ablate.model.here import kernel_case
-from ablate.model.kernels import Case, choose, requested
+from ablate.model.here import case_here
+from ablate.model.kernel_case import Case
+from ablate.model.kernels import choose, requested
 from ablate.model.linear import compute_dtype
 from ablate.model.packed import Packing
 
@@ -75,7 +76,7 @@ def scopes(
         split: whether documents may be attended to one by one. Compiled code would be compiled
             again for each layout.
     """
-    case = kernel_case(
+    case = case_here(
         config, x.device, compute_dtype(x), x.shape[1], dropout=dropout, softmax=softmax
     )
     builder = _Builder(config, position, cache, x, past, given, case, split)
@@ -105,6 +106,7 @@ class _Builder:
     ) -> None:
         self.config, self.position, self.cache = config, position, cache
         self.x, self.given, self.split = x, given, split
+        self.made: dict[Hashable, Any] = {}
         self.dtype = compute_dtype(x)
         self.queries, self.keys = x.shape[1], past + x.shape[1]
         self.masked = given.attention_mask is not None or given.attention_bias is not None
@@ -122,6 +124,12 @@ class _Builder:
         if case.bias == "own" and self.position_bias is None:
             self.case = dataclasses.replace(self.case, bias=None)
 
+    def _once(self, key: Hashable, make: Callable[..., Any], *given: Any) -> Any:
+        """What layers that differ in the size of their heads alone share."""
+        if key not in self.made:
+            self.made[key] = make(*given)
+        return self.made[key]
+
     @functools.cached_property
     def position_bias(self) -> Float[Tensor, "h k k"] | None:
         return self.position.bias(self.keys, self.x)
@@ -130,8 +138,10 @@ class _Builder:
     def trained_bias(self) -> bool:
         return self.position_bias is not None and self.position_bias.requires_grad
 
-    def _choose(self, near: int | None) -> str:
-        choice = choose(self.config, dataclasses.replace(self.case, window=near is not None))
+    def _choose(self, near: int | None, head_size: int | None) -> str:
+        size = self.case.head_dim if head_size is None else head_size
+        case = dataclasses.replace(self.case, window=near is not None, head_dim=size)
+        choice = choose(self.config, case)
         if choice.refused:
             _warn(choice.kernel, choice.reason)
         return choice.kernel
@@ -139,7 +149,7 @@ class _Builder:
     def scope(self, window: int | None, head_size: int | None) -> Scope:
         near = window if window is not None and window < self.keys else None
         own = () if head_size is None else (head_size,)
-        backend = self._choose(near)
+        backend = self._choose(near, head_size)
         options: dict[str, Any] = {
             "backend": backend,
             "rotation": self.position.rotation(self.keys, window, self.x, *own),
@@ -156,24 +166,25 @@ class _Builder:
         if plain and self.queries == self.keys and backend == "sdpa":
             return Scope(causal=True, **options)
         if self.masked or hides_documents or self.trained_bias:
-            return Scope(bias=self._assembled(near, hides_documents), **options)
+            bias = self._once(("bias", near), self._assembled, near, hides_documents)
+            return Scope(bias=bias, **options)
         return Scope(bias=self._fixed(near, self.dtype), **options)
 
     # ---- kernels that are told instead of shown a table
 
     def _without_table(self, backend: str, window: int | None) -> dict[str, Any]:
-        names = None if self.given.doc_lens is None else self._document_names()
-        if backend == "flex":
-            blocks = self._blocks(window, names)
-            slopes = self.position.slopes(self.x) if self.case.bias == "alibi" else None
-            return {"names": names, "flexible": Flexible(blocks, slopes)}
-        return {"names": names, "packing": self._packing(backend)}
+        if backend != "flex":
+            return {"packing": self._once(("packing", backend), self._packing, backend)}
+        slopes = self.position.slopes(self.x) if self.case.bias == "alibi" else None
+        if self.given.doc_lens is None:
+            return {"flexible": Flexible(self._blocks(window), slopes)}
+        names, device = self.document_names, self.x.device
+        blocks = self._once(("blocks", window), block_mask, self.keys, window, names, device)
+        return {"names": names, "flexible": Flexible(blocks, slopes)}
 
-    def _blocks(self, window: int | None, names: Tensor | None) -> Any:
-        """Without documents the same in every pass of this length."""
+    def _blocks(self, window: int | None) -> Any:
+        """Without documents: the same in every pass of this length."""
         device, length = self.x.device, self.keys
-        if names is not None:
-            return block_mask(length, window, names, device)
         key = ("blocks", window, length, device)
         if key not in self.cache:
             self.cache[key] = (block_mask(length, window, None, device),)
@@ -225,7 +236,7 @@ class _Builder:
         if self.given.attention_bias is not None or self.trained_bias:
             bias = within(bias, window)
         if hides_documents:
-            name = self._document_names()
+            name = self.document_names
             bias = bias + hide(name[:, rows, None] != name[:, None, :])[:, None]
         if self.given.attention_mask is not None:
             bias = bias + as_padding(self.given.attention_mask, self.keys)
@@ -233,7 +244,8 @@ class _Builder:
 
     # ---- documents
 
-    def _document_names(self) -> Int[Tensor, "b t"]:
+    @functools.cached_property
+    def document_names(self) -> Int[Tensor, "b t"]:
         """Which document each position belongs to; what no length covers is one more document."""
         assert self.given.doc_lens is not None
         ends = self.given.doc_lens.cumsum(-1)

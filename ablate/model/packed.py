@@ -29,6 +29,11 @@ class Packing:
         self.longest = longest
         """Or more: it sizes the grid that the kernel is started on."""
 
+    def names(self, rows: int, length: int) -> Int[Tensor, "b t"]:
+        """The document of each position, by number."""
+        place = torch.arange(rows * length, dtype=torch.int32, device=self.edges.device)
+        return torch.searchsorted(self.edges[1:], place, right=True).view(rows, length)
+
 
 def flash(
     q: Float[Tensor, "b h t c"],

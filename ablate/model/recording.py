@@ -38,7 +38,7 @@ def largest_logit(
     """The largest q·k/√c of all pairs that `scope` lets see each other, without position bias."""
     q, k = q.detach().float(), k.detach().float()
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    visible = _visible(scope, q.shape[2], k.shape[2], q.device)
+    visible = _visible(scope, q.shape[0], q.shape[2], k.shape[2], q.device)
     largest = []
     for row in range(q.shape[0]):  # row by row: the logits of a whole batch may not fit
         logits = q[row] @ k[row].transpose(-1, -2) * q.shape[-1] ** -0.5
@@ -47,7 +47,7 @@ def largest_logit(
     return torch.stack(largest).amax()
 
 
-def _visible(scope: Scope, queries: int, keys: int, device: torch.device) -> Tensor:
+def _visible(scope: Scope, batch: int, queries: int, keys: int, device: torch.device) -> Tensor:
     """[#b, #h, q, k], true where the query sees the key."""
     if scope.bias is not None:
         visible = scope.bias > max(LOWEST, torch.finfo(scope.bias.dtype).min) / 2
@@ -66,6 +66,7 @@ def _visible(scope: Scope, queries: int, keys: int, device: torch.device) -> Ten
             )
             rows.append(name[:, None] == name[None, :])
         visible = visible & torch.stack(rows)[:, None]
-    if scope.names is not None:
-        visible = visible & (scope.names[:, :, None] == scope.names[:, None, :])[:, None]
+    names = scope.names if scope.packing is None else scope.packing.names(batch, keys)
+    if names is not None:
+        visible = visible & (names[:, :, None] == names[:, None, :])[:, None]
     return visible

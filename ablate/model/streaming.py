@@ -19,7 +19,7 @@ from ablate.config.schema.cache import CacheConfig
 from ablate.errors import ConfigError
 from ablate.model.attention import Scope, attend
 from ablate.model.eviction import BY_ORDER, KEEPERS, Held
-from ablate.model.here import kernel_case
+from ablate.model.here import case_here
 from ablate.model.kernels import choose
 from ablate.model.linear import compute_dtype
 from ablate.model.rotary import Rotation, rotate
@@ -163,7 +163,7 @@ class Stream:
         """Logits of the next token at each position of the chunk, or after its last one alone."""
         model, parts = self.model, self.model.transformer
         x = model.embed(ids, self.position)
-        case = kernel_case(model.config, x.device, compute_dtype(x), x.shape[1])
+        case = case_here(model.config, x.device, compute_dtype(x), x.shape[1])
         case = dataclasses.replace(case, masked="keys from a cache")
         scope = Scope(backend=choose(model.config, case).kernel)
         for block, held in zip(model.blocks, self.layers, strict=True):

@@ -45,6 +45,12 @@ def offered(config: Mapping[str, Any]) -> int | None:
     return int(number) * UNITS[unit] // _sharing(cluster)
 
 
+def _packed(cluster: ClusterConfig, pack: int) -> dict[str, int]:
+    """The fields of fewer trials in an allocation, which bound those of a stack."""
+    stack = {"cluster.stack": pack} if (cluster.stack or 1) > pack else {}
+    return {"cluster.pack": pack, **stack}
+
+
 def _sharing(cluster: ClusterConfig) -> int:
     return max(1, cluster.pack // max(1, cluster.gpus))
 
@@ -136,7 +142,7 @@ def _more(
         yield changes, processes
     if memory.device == "cuda" and _sharing(cluster) > 1:
         pack = max(1, cluster.gpus)
-        changes = {**changes, "cluster.pack": pack, "cluster.stack": min(cluster.stack, pack)}
+        changes = {**changes, **_packed(cluster, pack)}
         yield changes, processes
     if trial.parallel.name != "fsdp":
         fsdp = {**changes, "parallel.name": "fsdp"}
@@ -149,7 +155,7 @@ def _more(
     if memory.device == "cpu":
         return
     if cluster.pack > 1:
-        changes = {**changes, "cluster.pack": 1, "cluster.stack": 1}
+        changes = {**changes, **_packed(cluster, 1)}
     node = cluster.gpus if cluster.nodes > 1 else max(OF_A_NODE, cluster.gpus)
     for gpus in range(processes + 1, MOST_GPUS + 1):
         if train.batch_size % gpus or (gpus > node and gpus % node):

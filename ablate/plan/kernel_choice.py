@@ -14,7 +14,8 @@ from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError, PlanError
 from ablate.model.compile_rule import decide
 from ablate.model.config import ModelConfig
-from ablate.model.kernels import choose_all, refuse, summary, training_case
+from ablate.model.kernel_case import training_case
+from ablate.model.kernels import choose_all, refuse, summary
 from ablate.plan.canonical import typed
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _typed(config: Mapping[str, Any]) -> tuple[TrialConfig, ModelConfig]:
+    # The model apart: a trial's section of that name is a mapping, whose fields it does not know.
     return typed(config), ModelConfig.from_mapping(config["model"])
 
 

@@ -35,6 +35,7 @@ from ablate.config.schema.parallel import EVERY
 from ablate.model import count
 from ablate.model.activations import Pass, activations
 from ablate.model.config import ModelConfig
+from ablate.model.kernel_case import keeps_documents
 from ablate.model.logits import logit_bytes
 from ablate.model.widths import layer_configs
 from ablate.plan.canonical import typed
@@ -159,15 +160,16 @@ def device_of(trial: TrialConfig) -> str:
 
 def micro_batch(trial: TrialConfig, model: ModelConfig, *, processes: int, device: str) -> Pass:
     """What passes through the model of one process at a time."""
-    train = trial.train
-    packed = trial.batching.name == "packed"
+    train, precision = trial.train, trial.precision
     return Pass(
         rows=math.ceil((train.micro_batch_size or train.batch_size) / processes),
         length=train.sequence_length or model.max_sequence_length,
-        precision=trial.precision.name,
+        precision=precision.name,
+        fused_norms=precision.fused_norms,
+        foundation_layers=precision.foundation_layers,
         device="cuda" if device == "cuda" else "cpu",
         checkpointing=train.activation_checkpointing,
-        documents=trial.data.document_masking or packed,
+        documents=keeps_documents(trial.data.document_masking, trial.batching.name),
         compiled=bool(train.compile),
     )
 

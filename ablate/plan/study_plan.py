@@ -144,7 +144,7 @@ class Plan:
     @functools.cached_property
     def stacking(self) -> Stacking | None:
         """Which trials are trained as one batch of models; None where that is not asked for."""
-        size = self.trials[0].config["cluster"].get("stack", 1)
+        size = self.trials[0].config["cluster"].get("stack") or 1
         if size == 1:
             return None
         pilot = {trial.id for trial in self.pilot_trials}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import os
 import shutil
 import socket
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.errors import StudyError
 from ablate.rundir import names
-from ablate.rundir.files import append_line, fsync_dir, read_json, write_json
+from ablate.rundir.attempt_record import read_record, told_by_logs
+from ablate.rundir.files import append_line, fsync_dir, write_json
 from ablate.rundir.state import State, read_state
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ class Attempt:
     def __init__(self, trial: TrialDir, number: int) -> None:
         self.trial, self.number = trial, number
         self.path = trial.path / names.ATTEMPTS / str(number)
+        self._own: dict[str, Any] | None = None
+        """What this process has written of itself."""
 
     def __repr__(self) -> str:
         return f"Attempt({self.trial.id}, {self.number})"
@@ -55,11 +60,44 @@ class Attempt:
             "resumed": None,
         }
         write_json(self.path / names.ATTEMPT, record)
+        self._own = record
         self.heartbeat()
 
     def record(self) -> dict[str, Any]:
-        path = self.path / names.ATTEMPT
-        return read_json(path) if path.exists() else {}
+        """attempt.json; where it is damaged, what its logs tell (no process, no job)."""
+        try:
+            return read_record(self.path)
+        except StudyError:
+            folders = {a.number: a.path for a in self.trial.attempts() if a.number < self.number}
+            return told_by_logs(self.path, folders)
+
+    def damage(self) -> str | None:
+        """What is wrong with attempt.json."""
+        try:
+            read_record(self.path)
+        except StudyError as error:
+            return str(error)
+        return None
+
+    def mend(self) -> str | None:
+        """Writes a damaged attempt.json anew; the old one stays beside it. Call it of an attempt
+        that has ended.
+
+        Returns:
+            What was done; None where nothing was wrong.
+        """
+        damage = self.damage()
+        if damage is None:
+            return None
+        path, record = self.path / names.ATTEMPT, self.record()
+        kept = _free(path.with_name(f"{names.ATTEMPT}.damaged"))
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, kept)
+        write_json(path, {**record, "mended": damage})
+        resumed = record.get("resumed")
+        began = f"after step {resumed['step']}" if resumed else "at the start"
+        unsealed = ", and summary.json has no seal" if self.trial.summary_path.exists() else ""
+        return f"{damage} That was done: it began {began}{unsealed}. The old file: {kept.name}."
 
     def resumed_from(self, attempt: int, step: int) -> None:
         """Notes that this attempt continues `attempt` after `step`."""
@@ -67,7 +105,10 @@ class Attempt:
 
     def note(self, **facts: Any) -> None:
         """Adds to what is known of this attempt."""
-        write_json(self.path / names.ATTEMPT, {**self.record(), **facts})
+        record = {**(self.record() if self._own is None else self._own), **facts}
+        write_json(self.path / names.ATTEMPT, record)
+        if self._own is not None:
+            self._own = record
 
     def has_begun(self) -> bool:
         """Whether it resumed from somewhere or wrote a row."""
@@ -114,10 +155,7 @@ class Attempt:
         """
         if self.own_state() is not None:
             return False
-        try:
-            record = self.record()
-        except StudyError:  # then the lease alone tells
-            record = {}
+        record = self.record()  # where it names no process, the lease alone tells
         same = record.get("host") == socket.gethostname() and record.get("machine") == _machine()
         if same and record.get("pid"):
             started = process_started(record["pid"])
@@ -218,6 +256,12 @@ class Attempt:
         if keep >= 0:
             for step in self.checkpoint_steps()[: -keep or None]:
                 shutil.rmtree(self.checkpoint_path(step), ignore_errors=True)
+
+
+def _free(path: Path) -> Path:
+    """The first of `path`, `path`-2, `path`-3, ... that is not there."""
+    later = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
+    return next(p for p in itertools.chain([path], later) if not p.exists())
 
 
 def process_started(pid: int) -> str | None:

@@ -17,7 +17,9 @@ __all__ = [
     "append_line",
     "check_writable",
     "fsync_dir",
+    "has_content",
     "last_row",
+    "no_folder",
     "read_json",
     "read_jsonl",
     "time_of",
@@ -46,6 +48,19 @@ def check_writable(folder: Path, field: str, remedy: str) -> None:
         raise ConfigError(field, str(folder), reason, remedy) from None
 
 
+def has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def no_folder(*paths: Path) -> str | None:
+    """What is wrong with the first of them that is there and no folder."""
+    wrong = next((p for p in paths if p.exists() and not p.is_dir()), None)
+    return None if wrong is None else f"{wrong} is damaged (it is no folder). Move it away."
+
+
 def write_atomic(path: Path, text: str, *, durable: bool = True) -> None:
     """Writes a sibling and renames it over `path`, so a reader sees the old or the new, never
     half.
@@ -72,7 +87,7 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     write_atomic(path, text + "\n", durable=durable)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, remedy: str = "Restore it or delete the folder.") -> dict[str, Any]:
     """Raises StudyError where the file is missing, damaged, or holds anything but an object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -81,8 +96,10 @@ def read_json(path: Path) -> dict[str, Any]:
         return value
     except FileNotFoundError:
         raise StudyError(f"{path} is missing.") from None
-    except ValueError as error:
-        raise StudyError(f"{path} is damaged ({error}). Restore it or delete the folder.") from None
+    except IsADirectoryError:
+        raise StudyError(f"{path} is damaged (it is a folder). {remedy}") from None
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"{path} is damaged ({error}). {remedy}") from None
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps builds one each time

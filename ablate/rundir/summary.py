@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.errors import StudyError
 from ablate.rundir import names
-from ablate.rundir.files import write_json
+from ablate.rundir.attempt_record import read_record
+from ablate.rundir.files import fsync_dir, write_json
 
 if TYPE_CHECKING:
     from ablate.rundir.attempt import Attempt
@@ -20,9 +21,14 @@ SEAL = "summary"
 
 
 def write_summary(attempt: Attempt, values: dict[str, Any]) -> None:
+    """With its seal, and so that no power cut takes either (or the record that was written before)
+    once the state says done: a rename in another folder may reach the disk sooner.
+    """
     path = attempt.trial.summary_path
     write_json(path, values)
     attempt.note(**{SEAL: _digest(path.read_bytes())})
+    fsync_dir(path.parent)
+    fsync_dir(attempt.path)
 
 
 def summary_damage(trial: TrialDir) -> str | None:
@@ -31,10 +37,12 @@ def summary_damage(trial: TrialDir) -> str | None:
     """
     newest = trial.newest_attempt()
     try:
-        seal = newest.record().get(SEAL) if newest is not None else None
+        seal = read_record(newest.path).get(SEAL) if newest is not None else None
         now = _digest(trial.summary_path.read_bytes()) if seal else None
     except (StudyError, OSError) as error:
         return f"{trial.path / names.SUMMARY} cannot be checked ({error})."
+    if seal is None and newest is not None and not trial.summary_path.exists():
+        return f"{trial.summary_path} is missing, though the trial is done; its record counts."
     if seal == now:
         return None
     return f"{trial.summary_path} was changed after the trial had written it."

@@ -15,7 +15,15 @@ from ablate.errors import StudyError, TrialEndedError, TrialHeldError
 from ablate.rundir import names
 from ablate.rundir.attempt import Attempt
 from ablate.rundir.configuration import read_config, write_config
-from ablate.rundir.files import last_row, read_json, read_jsonl, time_of, write_json
+from ablate.rundir.files import (
+    has_content,
+    last_row,
+    no_folder,
+    read_json,
+    read_jsonl,
+    time_of,
+    write_json,
+)
 from ablate.rundir.state import ENDED, State, read_state
 
 __all__ = ["TrialDir"]
@@ -58,9 +66,9 @@ class TrialDir:
     def create(self, config: dict[str, Any], steps: int) -> None:
         """Writes config.yaml and a pending state; does nothing where they exist already."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not _has_content(self.path / names.CONFIG):
+        if not has_content(self.path / names.CONFIG):
             write_config(self.path / names.CONFIG, config)
-        if not _has_content(self.path / names.STATE):
+        if not has_content(self.path / names.STATE):
             state = State(steps=steps).to_dict()
             write_json(self.path / names.STATE, state, durable=False)
 
@@ -80,9 +88,7 @@ class TrialDir:
     # ---- state
 
     def state(self) -> State:
-        """Where state.json is damaged: what the newest attempt left, which says the same (see
-        `State.damage`).
-        """
+        """Where state.json is damaged, what the newest attempt left (see `State.damage`)."""
         path = self.path / names.STATE
         try:
             return read_state(path) if path.exists() else State()
@@ -136,13 +142,18 @@ class TrialDir:
 
     # ---- attempts
 
+    def record_damage(self) -> str | None:
+        """What is wrong with attempt.json; where they resumed is known all the same."""
+        if attempts := self.attempts():
+            return " ".join(d for a in attempts if (d := a.damage())) or None
+        return no_folder(self.path, self.path / names.ATTEMPTS)
+
     def attempts(self) -> list[Attempt]:
         """Oldest first."""
         try:
-            numbers = sorted(
-                int(p.name) for p in (self.path / names.ATTEMPTS).iterdir() if p.name.isdigit()
-            )
-        except FileNotFoundError:
+            found = os.listdir(self.path / names.ATTEMPTS)
+            numbers = sorted(int(name) for name in found if name.isdigit())
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return [Attempt(self, n) for n in numbers]
 
@@ -176,13 +187,15 @@ class TrialDir:
         if state.status in ENDED and state.status not in again:
             raise TrialEndedError(f"Trial {self.id} has ended: {state.status}.")
         if newest is not None and alive:
-            who = newest.record()
+            who = {"pid": state.pid, "host": state.host} | newest.record()
             raise TrialHeldError(
-                f"Trial {self.id} is being run by process {who.get('pid')} on {who.get('host')} "
+                f"Trial {self.id} is being run by process {who['pid']} on {who['host']} "
                 f"(attempt {newest.number}). Wait for it, or end that process first."
             )
         number = 1 + (self._last_set_aside() if newest is None else newest.number)
         attempt = Attempt(self, number)
+        if (wrong := no_folder(self.path, self.path / names.ATTEMPTS)) is not None:
+            raise StudyError(wrong)
         attempt.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             attempt.path.mkdir()
@@ -222,14 +235,15 @@ class TrialDir:
         """Moves everything that earlier attempts wrote to `aside-<k>/` (for `force=true`).
 
         Their numbers are not given out again, so an old attempt that wakes up finds no folder.
+        Killed on the way, this is finished when it is called again.
 
         Raises:
             TrialHeldError: while the trial is being run.
         """
-        newest = self.newest_attempt()
-        if newest is None:
-            return
+        moved = (names.ATTEMPTS, names.SUMMARY, names.STITCHED, names.EVENTS, names.STATE)
         state = self.live_state()
+        if state.attempt == 0 and not any((self.path / name).exists() for name in moved[:-1]):
+            return
         if state.status == "running":
             raise TrialHeldError(
                 f"Trial {self.id} is being run by process {state.pid} on {state.host}, so it "
@@ -242,7 +256,6 @@ class TrialDir:
             raise TrialHeldError(
                 f"Trial {self.id} is just being set aside by another process."
             ) from None
-        moved = (names.ATTEMPTS, names.STATE, names.SUMMARY, names.STITCHED, names.EVENTS)
         for name in moved:
             if (self.path / name).exists():
                 os.replace(self.path / name, aside / name)
@@ -284,10 +297,3 @@ class TrialDir:
                 step = row.get("step", 0)
                 if isinstance(step, int) and (start < step <= end or step == start == 0):
                     yield row
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except FileNotFoundError:
-        return False

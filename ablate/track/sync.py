@@ -68,6 +68,8 @@ def _tasks(study: StudyDir, request: Request) -> tuple[list[Task], list[Copied]]
             status=status,
         )
         try:
+            if damage := trial.record_damage():  # wandb takes no row back
+                raise StudyError(damage)
             facts = facts_of(trial, manifest)
             task = Task(trial=trial, facts=facts, request=request, done=done)
             begun = next(rows_of(trial), None) is not None

@@ -24,8 +24,8 @@ import torch
 from ablate.rundir import Attempt, TrialDir
 
 __all__ = [
-    "Checkpoint", "candidates", "load_model_state", "names_of", "prune", "read", "read_newest",
-    "read_train", "save", "skipped", "write_train",
+    "Checkpoint", "candidates", "drop_weights", "load_model_state", "names_of", "prune", "read",
+    "read_newest", "read_train", "save", "skipped", "write_train",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,17 @@ def save(
 
 def write_train(folder: Path, step: int, train: dict[str, Any], *, has_model: bool = True) -> None:
     torch.save({**train, "step": step, "has_model": has_model}, folder / TRAIN)
+
+
+def drop_weights(attempt: Attempt, step: int) -> None:
+    """Leaves the fact alone that the step was done; killed at any line, the weights or the fact."""
+    folder = attempt.checkpoint_path(step)
+    aside = folder / f".{TRAIN}.tmp"
+    torch.save({"step": step, "has_model": False}, aside)
+    os.replace(aside, folder / TRAIN)
+    for file in folder.iterdir():
+        if file.name != TRAIN:
+            file.unlink()
 
 
 def prune(attempt: Attempt, keep: int) -> None:

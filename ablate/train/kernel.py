@@ -7,7 +7,8 @@ import torch
 from ablate.config.schema import TrialConfig
 from ablate.model import ModelConfig
 from ablate.model.here import known
-from ablate.model.kernels import SHORT, choose_all, refuse, summary, training_case
+from ablate.model.kernel_case import training_case
+from ablate.model.kernels import SHORT, choose_all, refuse, summary
 
 __all__ = ["attention_of"]
 

@@ -172,7 +172,11 @@ class Run:
             getattr(self, part).load_state_dict(copied(state[part]))
 
     def model_state(self) -> dict[str, Any]:
-        return self.model.state_dict()
+        """With nothing but the trial's own: a weight of one that is stacked is a slice of a tensor
+        of all members, and would be written with that.
+        """
+        state = self.model.state_dict()
+        return {name: _on_its_own(tensor) for name, tensor in state.items()}
 
     def train_state(self, but: str = "") -> dict[str, Any]:
         parts = {part: getattr(self, part).state_dict() for part in STATEFUL if part != but}
@@ -278,3 +282,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         attention=attention,
         shifted=shifted,
     )
+
+
+def _on_its_own(tensor: Tensor) -> Tensor:
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor

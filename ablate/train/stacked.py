@@ -80,10 +80,11 @@ class Stack:
     def place(self, run: Run, number: int) -> None:
         """Moves the weights of a run into seat `number`; its parameters are views from now on."""
         if not self.weights:
-            self._template = _template(run)
+            self._template, weights = _template(run), dict[str, Tensor]()
             for name, p in zip(run.names, run.parameters, strict=True):
                 zeros = torch.zeros(len(self.seats), *p.shape, dtype=p.dtype, device=p.device)
-                self.weights[name] = zeros.requires_grad_()
+                weights[name] = zeros.requires_grad_()
+            self.weights = weights  # all or none: where memory ends here, the next one tries anew
         with torch.no_grad():
             for name, p in zip(run.names, run.parameters, strict=True):
                 own = self.weights[name].detach()[number]
@@ -155,7 +156,8 @@ class Seat:
     @property
     def facts(self) -> dict[str, Any]:
         """For the trial's record."""
-        return {"stacked": len(self.stack.seats), "seat": self.number}
+        seats = list(self.stack.trials)
+        return {"stacked": len(self.stack.seats), "seat": self.number, "seats": seats}
 
     def __enter__(self) -> Seat:
         self.stack.turn.acquire()

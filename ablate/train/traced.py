@@ -44,14 +44,24 @@ def trace(config: ModelConfig, given: Pass, *, head: bool = True) -> Traced:
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # it takes as long as torch itself
 
-    precision = Precision(PrecisionConfig(name=given.precision), torch.device("cpu"))  # type: ignore[arg-type]
+    told = PrecisionConfig(
+        name=given.precision,  # type: ignore[arg-type]
+        fused_norms=given.fused_norms,
+        foundation_layers=given.foundation_layers,
+    )
+    precision = Precision(told, torch.device("cpu"))
     with FakeTensorMode():
         model = OLMo(_without_packages(config), init_params=False)
         for module in model.modules():  # `.to` would swap them, which fake tensors do not allow
             for name, weight in list(module.named_parameters(recurse=False)):
                 setattr(module, name, nn.Parameter(weight.detach().to(precision.weights)))
         if precision.halves:
-            protect(model, protected=given.precision == "fp16_protected")
+            protect(
+                model,
+                protected=given.precision == "fp16_protected",
+                foundation_layers=given.foundation_layers,
+                fused=given.fused_norms,
+            )
         model.set_activation_checkpointing(given.checkpointing)
         ids = torch.zeros(given.rows, given.length, dtype=torch.long)
         weights = {_storage(p) for p in model.parameters()}

@@ -82,7 +82,7 @@ def run_trial(
         check_frozen_data(attempt.trial.study_path, config, run.data.fingerprint)
         if seat is not None:
             seat.take(run)
-            attempt.note(**seat.facts, seats=list(seat.stack.trials))
+            attempt.note(**seat.facts)
         start = resume(run, attempt, record, {} if seat is None else seat.facts)
         if (made := warm_up(run)) is not None:
             record.event(start + 1 if start else 0, "compiled", **made)
@@ -122,7 +122,7 @@ def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) ->
     first = 0 if found is None else found.step + 1
     for fields in unreadable:
         record.event(first, "checkpoint_unreadable", **fields)
-    facts = {
+    facts: dict[str, Any] = {
         "attempt": attempt.number,
         "device": device_name(run.device),
         "attention": run.attention,
@@ -142,8 +142,29 @@ def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) ->
         return 0
     if run.parallel.leads:
         attempt.resumed_from(found.attempt, found.step)
+        facts |= restacked(attempt, found.attempt, found.step, known)
     record.event(first, "resume", **facts, resumed=found.attempt)
     return found.step
+
+
+def restacked(attempt: Attempt, earlier: int, step: int, known: dict[str, Any]) -> dict[str, Any]:
+    """Of a trial that goes on in another stack than it was in, or in none, or in one only now:
+    `restacked`, how many models were in its batch and how many are. Told to the log and the
+    attempt too.
+    """
+    before, now = (
+        {k: seat.get(k) for k in ("stacked", "seat")}
+        for seat in (Attempt(attempt.trial, earlier).record(), known)
+    )
+    if before == now:
+        return {}
+    widths = [int(seat["stacked"] or 1) for seat in (before, now)]
+    log.warning(
+        "Up to step %s this was one of %s models in a batch, from there on it is one of %s, which "
+        "rounds otherwise: its curve is that of neither (docs/scale.md).", step, *widths
+    )  # fmt: skip
+    attempt.note(restacked=widths)
+    return {"restacked": widths}
 
 
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:
@@ -163,7 +184,12 @@ def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> N
 
 def drop_weights(run: Run, attempt: Attempt, step: int) -> None:
     """Leaves of the last step the fact alone that it was done."""
-    run.parallel.save(run, attempt, step, weightless=True, before_commit=lambda: None)
+    if not run.parallel.leads:
+        return
+    if step in attempt.checkpoint_steps():
+        checkpoint.drop_weights(attempt, step)
+    else:  # it is an earlier attempt's
+        checkpoint.save(attempt, step, model=None, train={})
     checkpoint.prune(attempt, 1)
 
 
@@ -195,10 +221,13 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     summary |= phases_of(rows, seconds) | filling(rows, run, seconds) | damage(rows, attempt)
-    records = [a.record() for a in attempt.trial.attempts() if a.has_begun()]
-    if len(widths := {int(r.get("stacked", 1)) for r in records} | {1}) > 1:
+    records = [a.record() for a, _, _ in attempt.trial.lineage()]
+    widths = [int(r.get("stacked", 1)) for r in records]
+    if max(widths) > 1:
         summary["stacked"] = max(widths)  # models in one batch, which rounds otherwise
         summary["mfu"] = None  # its seconds are those of all members, its FLOPs its own
+    if any("restacked" in r for r in records):
+        summary["restacked"] = widths  # a part in another batch: the bits are of none of them
     held = [a.record().get("peak_memory") for a in attempt.trial.attempts()]
     if known := [int(n) for n in held if n is not None]:
         summary["peak_memory"] = max(known)  # of the attempts that came to an end of their own

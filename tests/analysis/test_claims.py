@@ -335,6 +335,7 @@ def test_the_ledger_is_the_same_from_disk_and_from_what_was_stored(
         (["missing.json"], "is no stored ledger"),
         (["--json", "--markdown"], "give one of them"),
         (["a.json", "b"], "give one stored ledger"),
+        (["--save", "none/ledger.json"], "folder that is not there (none)"),
     ],
 )
 def test_mistakes_are_one_paragraph(

@@ -58,5 +58,43 @@ def test_the_ledger_is_of_the_sweep_as_it_is(
     assert one.manifest["decide"] == _as_stored(plan.decide)
 
 
+@pytest.mark.parametrize(
+    ("sweep", "metric", "of", "peers"),
+    [
+        *(
+            (
+                f"claims/{sweep}",
+                metric,
+                "cache-dynamic",
+                {"baseline", *(f"cache-{x}" for x in more)},
+            )
+            for sweep in ("cache", "cache_short")
+            for metric, more in (
+                ("cache/hit_rate", ("window", "heavy_hitter")),
+                ("cache/perplexity", ("window", "heavy_hitter", "full")),
+            )
+        ),
+        ("claims/protected", "diverged", "precision-protected", {"baseline", "precision-kernels"}),
+    ],
+)
+def test_a_mechanism_is_compared_with_the_simple_ones(
+    sweep: str, metric: str, of: str, peers: set[str]
+) -> None:
+    """Against a peer that nobody would use, anything is supported."""
+    (one,) = (
+        one
+        for one in read_stored(ROOT / "docs" / "claims.json")
+        if one.manifest["sweep"]["name"] == sweep
+    )
+    claims = [c for c in one.manifest["claim"] if c["metric"] == metric and not c["untestable"]]
+    assert {c["against"] for c in claims if c["of"] == of} == peers
+
+
+def test_memory_that_the_budget_sets_supports_nothing() -> None:
+    table = ledger(read_stored(ROOT / "docs" / "claims.json"))
+    rows = table[table["metric"] == "cache/bytes"]
+    assert set(rows["verdict"]) == {"not testable as worded"}
+
+
 def _as_stored(value: Any) -> Any:
     return json.loads(json.dumps(value))

@@ -71,7 +71,7 @@ def test_a_damaged_manifest_is_named(study: StudyDir, call: Call, verb: str, tex
         ("config.yaml", "a: [1", {"report", "sync"}),
         ("summary.json", "[3]", {"report", "sync"}),
         ("summary.json", "", {"report", "sync"}),
-        ("attempts/1/attempt.json", "null", {"report", "spikes", "sync"}),
+        ("attempts/1/attempt.json", "null", set(READERS)),
     ],
 )
 def test_a_damaged_file_of_a_trial_is_named_and_stops_no_other(
@@ -148,6 +148,21 @@ def test_a_summary_that_was_edited_is_not_believed(study: StudyDir, call: Call) 
     assert "summary.json says train/loss 0.01, the trial's record 0.0524" in err
     assert json.loads(out)["arms"][0]["mean"] == pytest.approx(true["train/loss"])
     assert len(json.loads(out)["notes"]) == 2
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_summary_that_is_gone_is_named(study: StudyDir, call: Call, sealed: bool) -> None:
+    trial, whole = study.trials()
+    trial.summary_path.unlink()
+    if not sealed:
+        record = trial.path / "attempts" / "1" / "attempt.json"
+        facts = json.loads(record.read_text())
+        del facts["summary"]
+        record.write_text(json.dumps(facts))
+    code, out, err = call("report", "s", "--metric", "train/loss", "--json")
+    assert (code, f"Trial {whole.id}" in err) == (1, False)
+    assert f"{trial.id}/summary.json" in err
+    assert json.loads(out)["arms"][0]["seeds"] == 2, "its record counts"
 
 
 @pytest.mark.parametrize("name", ["metrics.parquet", "attempts/1/metrics.jsonl", "events.jsonl"])

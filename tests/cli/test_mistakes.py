@@ -26,6 +26,21 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["diff", "a/b"], ["two trials"]),
     (["data", "prepaer"], ["prepare"]),
     (["list", "study=hello"], ["study=hello"]),
+    (["list", "a_file"], ["a_file is no folder"]),
+    (["list", "nowhere"], ["no folder nowhere"]),
+    # unset variables of a script
+    (["report", "s", "--metric", ""], ["--metric '' is empty"]),
+    (["report", "s", "--out", " "], ["--out ' ' is empty"]),
+    (["report", "s", "--baseline="], ["--baseline '' is empty"]),
+    (["spikes", "curve.csv", "--plot", ""], ["--plot '' is empty"]),
+    (["spikes", "curve.csv", "--plot", "picture"], ["--plot picture", ".png"]),
+    (["bench", "--peer", ""], ["--peer '' is empty"]),
+    (["status", "s", "--runs-dir", ""], ["--runs-dir '' is empty"]),
+    (["status", "s", "runs_dir="], ["runs_dir= is empty"]),
+    (["train", *TINY, "data.path="], ["data.path=: is empty"]),
+    (["train", *TINY, "data.path=[a_file,'']"], ["data.path=", "is empty"]),
+    (["train", *TINY, "data.validation_path="], ["data.validation_path=: is empty"]),
+    (["train", *TINY, "data.cache_dir="], ["data.cache_dir=: is empty"]),
     # overrides that cannot be read, or name nothing
     (["train", *TINY, "seed"], ["seed"]),
     (["train", *TINY, "trian.steps=3"], ["trian", "train"]),
@@ -124,6 +139,7 @@ def test_a_mistake_is_one_paragraph_and_leaves_nothing(
 ) -> None:
     (tmp_path / "a_file").write_text("text")
     (tmp_path / "empty.txt").touch()
+    (tmp_path / "curve.csv").write_text("step,loss\n1,2\n2,1\n")
     (tmp_path / "short.txt").write_text("text")
     before = listing(tmp_path)
     code, out, err = call(*argv)

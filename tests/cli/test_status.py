@@ -15,6 +15,7 @@ import pytest
 
 from ablate.cli.board import Screen, board
 from ablate.cli.overview import study_status
+from ablate.cli.plan_view import console
 from ablate.launch.slurm.scheduler import Scheduler
 from ablate.rundir import STATUSES, Submission
 
@@ -59,6 +60,28 @@ def test_status_survives_every_width(tmp_path: Path, width: int, arms: int) -> N
         assert "failed" in text
         assert "20/100" in text
         assert "arm1" in text
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 80), ("132", 132), ("7", 80), ("x", 80)])
+def test_a_pipe_is_80_columns_wide_or_as_columns_says_and_a_reason_is_whole(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int
+) -> None:
+    """The same for every verb (`ablate plan`: tests/plan/test_cli.py)."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    reason = " ".join(["ValueError: a message that takes more than one line"] * 5)
+    question = " ".join(["Which of the arms is it?"] * 12)
+    study = make_study(tmp_path / "runs" / "mine", 1, 1, question=question)
+    end(study.trials()[0], "failed", 7, outcome="code", reason=reason)
+    assert console().width == width
+    for verb in ("status", "list"):
+        code, out, _ = call(verb, *(["mine"] if verb == "status" else []))
+        assert code == 0
+        assert width - 40 < max(map(len, out.splitlines())) <= width, verb
+    out = " ".join(call("status", "mine")[1].split())
+    assert reason in out
+    assert question in out
 
 
 def test_a_long_id_is_whole_and_can_be_pasted(tmp_path: Path) -> None:

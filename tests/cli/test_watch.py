@@ -48,6 +48,29 @@ def test_watch_prints_what_changes_and_ends_with_the_study(call: Call, tmp_path:
     assert out.splitlines()[-1] == "mine: 2 done, 1 failed"
 
 
+def test_what_is_damaged_is_said_once(call: Call, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "runs" / "mine", 1, 2)
+    damaged, other = study.trials()
+    end(damaged)
+    (damaged.path / "state.json").write_text("{")
+    attempt = start(other, 5)
+    timer = threading.Timer(
+        0.7, lambda: attempt.release(other.state().replace(status="done", outcome="done"))
+    )
+    timer.start()
+    code, _, err = call("watch", "mine", "--interval", "0.1")
+    assert code == 1
+    assert err.count(f"ablate watch: {damaged.id}: ") == err.count("state.json is damaged") == 1
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e30", "-1"])
+def test_an_interval_that_never_ends_is_refused(call: Call, tmp_path: Path, seconds: str) -> None:
+    mixed(tmp_path / "runs" / "mine")
+    code, out, err = call("watch", "mine", f"--interval={seconds}")
+    assert (code, out) == (2, "")
+    assert "at most a day" in err
+
+
 def watch_on_a_terminal(
     tmp_path: Path, environment: dict[str, str], columns: int
 ) -> tuple[subprocess.Popen[bytes], int]:

@@ -72,6 +72,31 @@ def test_hours_are_counted_by_gpus_and_shared_by_those_who_share_them(tmp_path: 
     assert budget.used_hours(study) == pytest.approx(5.0, abs=0.01)
 
 
+def test_members_of_a_stack_share_the_hours_of_their_process(tmp_path: Path) -> None:
+    study = make_study(tmp_path, 2, 2)
+    trials = study.trials()
+    ids = [t.id for t in trials]
+    for trial in trials:
+        end(trial)
+        lasted(trial, 2.0, seats=ids[:3] if trial.id != ids[3] else None)
+    assert budget.used_hours(study) == pytest.approx(2.0 + 2.0, abs=0.01)
+    assert budget.estimate(study, ids) == pytest.approx(4.0, abs=0.01)
+    # Two others of the stack went on in a process of their own later on.
+    for trial in trials[:2]:
+        trial.set_aside()
+        end(trial)
+        lasted(trial, 1.0, seats=ids[:3], pid=7)
+    assert budget.used_hours(study) == pytest.approx(5.0, abs=0.01)
+    # On SLURM two GPUs ran the stack, and the fourth one beside it or after it.
+    one = Submission(job_id="6", tasks=[ids], resources={"gpus": 2, "pack": 6, "stack": 3})
+    add_submission(tmp_path / "submissions", one)
+    for trial in trials:
+        lasted(trial, 2.0, job_id="6")
+    for trial in trials[:2]:
+        lasted(trial, 1.0, job_id="6")
+    assert budget.used_hours(study) == pytest.approx(5.0, abs=0.01)
+
+
 def test_what_is_missing_is_estimated_from_what_is_done(tmp_path: Path) -> None:
     study = study_of_four(tmp_path)
     third, fourth = study.trials()[2:]

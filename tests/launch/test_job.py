@@ -43,6 +43,40 @@ def test_a_trial_that_is_done_leaves_its_record_and_its_summary(tmp_path: Path) 
     assert table["val/bpb"].to_pylist() == [None] * 19 + [0.25]
 
 
+def test_no_power_cut_leaves_a_trial_done_without_its_record_and_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes nothing before it must: a file's bytes with fsync of the file, its name
+    with fsync of the folder.
+    """
+    loose: set[str] = set()
+    synced: set[int] = set()
+    found: list[set[str]] = []
+    real_replace, real_fsync = os.replace, os.fsync
+
+    def fsync(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        synced.add(os.fstat(fd).st_ino)
+        if path.is_dir():
+            loose.difference_update({name for name in loose if Path(name).parent == path})
+        real_fsync(fd)
+
+    def replace(source: str | Path, target: str | Path) -> None:
+        if Path(target).name == "state.json" and '"done"' in Path(source).read_text():
+            found.append(set(loose))
+        whole = os.stat(source).st_ino in synced
+        loose.add(str(target) if whole else f"{target}/its bytes")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    trial = make_trial(tmp_path, steps=20)
+    loose.clear()
+    assert run_job(trial, run=run).status == "done"
+    assert len(found) == 2, "of the attempt, and of the trial"
+    assert not {n for n in found[0] if "state.json" not in n}
+
+
 @pytest.mark.parametrize(
     ("how", "status", "outcome"),
     [
@@ -225,6 +259,28 @@ def test_nan_and_infinity_survive_the_record(tmp_path: Path) -> None:
     assert [json.loads(x)["kind"] for x in trial.events_path.read_text().splitlines()] == [
         "nonfinite"
     ]
+
+
+def test_what_a_finished_trial_leaves_is_on_the_disk_before_it_says_that_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut then takes none of it; nobody would write it again."""
+    trial = make_trial(tmp_path, steps=5)
+    synced, moved, fsync, replace = set[int](), dict[str, bool](), os.fsync, os.replace
+
+    def keep(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    def move(old: Path, new: Path) -> None:
+        moved[Path(new).name] = os.stat(old).st_ino in synced
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", keep)
+    monkeypatch.setattr(os, "replace", move)
+    assert run_job(trial, run=run).status == "done"
+    for name in ("metrics.parquet", "events.jsonl", "summary.json", "state.json"):
+        assert moved[name], name
 
 
 def test_the_record_of_a_trial_is_written_without_pandas() -> None:

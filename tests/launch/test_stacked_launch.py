@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
 import time
 import warnings
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from fake_training import make_study, make_trial, run
 
 from ablate.config.compose import Composer
 from ablate.errors import ConfigError
+from ablate.launch.cancelling import cancel
 from ablate.launch.forks import CRASHED, HELD, RAN
 from ablate.launch.local import Quiet, Study, _take, run_missing
 from ablate.launch.pool import Ended, Pool
@@ -25,8 +23,8 @@ from ablate.launch.stacks import Stacks
 from ablate.launch.together import run_together
 from ablate.plan import resolve
 from ablate.plan.stacking import graph_of, reason_alone, stacking_of
-from ablate.rundir import Attempt, StudyDir, TrialDir
-from tests.train.tiny import MODEL, section_data, with_sections, without_clock, write_text
+from ablate.rundir import Attempt, StudyDir
+from tests.train.tiny import with_sections
 
 SEATED = "fake_training:run_seated"
 PLAIN = {f"model.{kind}_dropout": 0.0 for kind in ("attention", "residual", "embedding")}
@@ -244,6 +242,30 @@ def test_a_cancelled_member_leaves_and_the_others_go_on(tmp_path):
     assert states[trials[1].id] == ["done"]
 
 
+def test_a_running_member_is_cancelled_without_the_others(tmp_path):
+    """Their process is one, so it is sent no signal."""
+    path = tmp_path / "runs" / "s"
+    trials = [make_trial(path, "a", steps=80, seed=i, pause=0.06) for i in range(3)]
+    study, ids = make_study(path, trials), [t.id for t in trials]
+
+    class Canceller(Watcher):
+        done: Any = None
+
+        def tick(self, running) -> None:
+            row = trials[1].latest_row()
+            if self.done is None and row and row["step"] > 2:
+                self.done = cancel(study, [ids[1]], None)
+
+    watcher = Canceller()
+    with Pool(SEATED) as pool:
+        run_missing(
+            trials, pool, workers=1, watcher=watcher, stacks=Stacks(dict.fromkeys(ids, ids))
+        )
+    assert watcher.done.asked == [ids[1]]
+    assert [watcher.states[id] for id in ids] == [["done"], ["cancelled"], ["done"]]
+    assert trials[1].live_state().step < 80
+
+
 def test_a_signal_stops_every_member_with_a_checkpoint_of_its_own(tmp_path):
     path = tmp_path / "runs" / "s"
     trials = [
@@ -255,66 +277,3 @@ def test_a_signal_stops_every_member_with_a_checkpoint_of_its_own(tmp_path):
         state = trial.live_state()
         assert (state.status, state.reason) == ("preempted", "stopped by SIGTERM")
         assert trial.newest_checkpoint()[1] == state.step > 0
-
-
-# ---- with real training
-
-
-def study_of_seeds(path: Path, text: Path) -> StudyDir:
-    still = {k.partition(".")[2]: v for k, v in PLAIN.items()}
-    base = {
-        "model": {**MODEL, **still},
-        "data": section_data(text),
-        "train": {"steps": 40, "batch_size": 2, "validation_tokens": 100, "checkpoint_every": 10},
-    }
-    from ablate.config.fingerprint import trial_id
-
-    study = StudyDir(path)
-    trials = []
-    for i in range(3):
-        config = {"seed": i, **base, "optim": {"lr": 1e-3 * (i + 1)}}
-        trial = study.trial(trial_id("arm", config))
-        trial.create(config, 40)
-        trials.append(trial)
-    return make_study(path, trials)
-
-
-def curve(trial: TrialDir) -> list[dict[str, Any]]:
-    return [without_clock(r) for r in trial.stitched()]
-
-
-def test_killed_in_the_middle_a_stack_goes_on_bit_for_bit(tmp_path):
-    text = tmp_path / "text"
-    text.mkdir()
-    write_text(text)
-    whole = study_of_seeds(tmp_path / "runs" / "whole", text)
-    parts = study_of_seeds(tmp_path / "runs" / "parts", text)
-    ids = [t.id for t in whole.trials()]
-    runner = "ablate.train:run_trial"
-    assert set(map(tuple, launched(whole, ids, runner).values())) == {("done",)}
-
-    class Killer(Quiet):
-        killed = False
-
-        def tick(self, running) -> None:
-            first = parts.trials()[0]
-            attempt = first.newest_attempt()
-            row = first.latest_row()
-            if not self.killed and attempt is not None and row and row["step"] >= 12:
-                os.kill(attempt.record()["pid"], signal.SIGKILL)
-                self.killed = True
-
-    killer = Killer()
-    with Pool(runner) as pool:
-        run_missing(
-            parts.trials(), pool, workers=1, watcher=killer, stacks=Stacks(dict.fromkeys(ids, ids))
-        )
-    assert killer.killed
-    for a, b in zip(parts.trials(), whole.trials(), strict=True):
-        assert a.live_state().status == "done"
-        assert len(a.attempts()) == 2
-        assert curve(a) == curve(b)
-        assert a.summary()["stacked"] == 3
-    # A trial that has begun keeps its seats, and one that began alone stays alone.
-    again = Stacks.of(parts.trials(), 8)
-    assert all(again.seats(t) == tuple(ids) for t in parts.trials())

@@ -5,6 +5,7 @@ The two share nothing: the formula knows no torch, and the count knows no layer.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,11 +46,11 @@ def model_of(*words: str) -> ModelConfig:
     return ModelConfig(**resolve(Composer().compose(list(words)))["model"])
 
 
-def check(model: ModelConfig, given: Pass, *, head: bool = True, bound: float = BOUND) -> None:
+def check(model: ModelConfig, given: Pass, *, head: bool = True) -> None:
     counted, formula = trace(model, given, head=head), activations(model, given, head=head)
     assert counted.parameters == count.parameters(model)
     excess = formula.kept - counted.kept
-    assert -bound * counted.kept <= excess <= bound * counted.kept + formula.tables, (
+    assert -BOUND * counted.kept <= excess <= BOUND * counted.kept + formula.tables, (
         f"{formula} adds up to {formula.kept:,}, and autograd keeps {counted.kept:,}"
     )
 
@@ -93,10 +94,44 @@ def test_documents_and_short_sequences_and_no_instructions(monkeypatch) -> None:
     monkeypatch.setattr(linear, "has_low_precision_products", lambda low: False)
     for module in (attention, here):
         monkeypatch.setattr(module, "multiplies_bfloat16", lambda: False)
-    for precision in ("bf16", "pure_bf16", "fp16_protected"):
+    for precision in ("bf16", "pure_bf16", "fp16", "fp16_protected"):
         check(model, Pass(rows=4, length=256, precision=precision, device="cpu", native=False))
-    given = Pass(rows=4, length=256, precision="fp16", device="cpu", native=False)
-    check(model, given, bound=0.1)
+
+
+HALVES = {
+    "fp16": {"precision": "fp16"},
+    "naive": {"precision": "fp16", "fused_norms": False},
+    "protected": {"precision": "fp16_protected"},
+    "foundation": {"precision": "fp16_protected", "foundation_layers": 1},
+    "naive above": {
+        "precision": "fp16_protected", "foundation_layers": 1, "fused_norms": False,
+    },
+}  # fmt: skip
+NORMS = (
+    "model=gpt2 norm=rms", "model=gpt2 placement=peri", "model=gpt2 embedding_norm=on",
+    "model=gpt2 model.layer_norm_with_affine=false qk_norm=on", "model=gpt2 norm=low_precision",
+    "model=olmo2", "model=olmo2 norm=layer", "model=olmo2 norm=segmented",
+    "model=olmo2 qk_norm=per_head model.attention_layer_norm_with_affine=false",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", NORMS)
+def test_every_norm_in_float16(words: str) -> None:
+    model = model_of(*words.split(), "size=1m", "model.n_layers=2", "model.max_sequence_length=128")
+    for options in HALVES.values():
+        check(model, Pass(rows=2, length=128, device="cpu", **options))
+
+
+def test_where_the_foundation_ends_is_seen() -> None:
+    """On CUDA too, where each layer's naive norms keep less than torch's own for a CPU."""
+    model = model_of("model=olmo2", "size=1m", "model.n_layers=4")
+    shared = {"rows": 2, "length": 128, "precision": "fp16_protected", "fused_norms": False}
+    bytes_of = [
+        activations(model, Pass(**shared, foundation_layers=n)).layers for n in range(5)
+    ]  # fmt: skip
+    steps = {b - a for a, b in itertools.pairwise(bytes_of)}
+    assert len(steps) == 1
+    assert steps != {0}
 
 
 @pytest.mark.slow

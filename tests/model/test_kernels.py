@@ -14,7 +14,8 @@ from torch import Tensor
 from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 from ablate.model import ModelConfig, OLMo
-from ablate.model.kernels import Case, choose, choose_all, refuse, summary, training_case
+from ablate.model.kernel_case import Case, training_case
+from ablate.model.kernels import choose, choose_all, refuse, summary
 from tests.model.models import BASE, difference, tiny, tokens
 
 DOCUMENTS = torch.tensor([[5, 7, 4, 0], [16, 0, 0, 0]])
@@ -236,6 +237,50 @@ def test_layers_that_differ_are_told_apart() -> None:
     assert [c.kernel for c in choose_all(config, replace(CUDA, length=64))] == ["sdpa"] * 4
     llama = ModelConfig(**BASE, block_type="llama")
     assert list(summary(choose_all(llama, CUDA))) == ["math"]
+
+
+UNEQUAL = {**BASE, "n_layers": 4, "d_model": 64, "layer_widths": [40, 64, 64, 96]}
+"""Heads of 10, 16, 16 and 24."""
+
+
+def test_layers_with_heads_of_their_own_size_are_told_apart() -> None:
+    config = ModelConfig(**UNEQUAL, sliding_window=64)
+    assert [c.kernel for c in choose_all(config, CUDA)] == ["sdpa"] + ["varlen"] * 3
+    large = ModelConfig(**{**UNEQUAL, "layer_widths": [64, 64, 64, 2048]}, sliding_window=64)
+    assert [c.kernel for c in choose_all(large, CUDA)] == ["varlen"] * 3 + ["sdpa"]
+    assert "at most 256, and they are 512" in choose_all(large, CUDA)[-1].reason
+    found = summary(choose_all(config, replace(CUDA, dtype="fp32")))
+    assert found["sdpa"].startswith("1 layers: a window as a table")
+    assert found["flex"].startswith("3 layers: a window")
+
+
+@pytest.mark.parametrize(("backend", "least"), [("varlen", "multiple of 8"), ("flex", "at least")])
+def test_heads_of_one_layer_are_reason_enough_to_refuse(backend: str, least: str) -> None:
+    config = ModelConfig(**UNEQUAL, attention_backend=backend)
+    typed = TrialConfig.from_mapping({"precision": {"name": "bf16"}})
+    case = training_case(typed, config, "cuda")
+    refuse(ModelConfig(**{**UNEQUAL, "layer_widths": None}, attention_backend=backend), case)
+    with pytest.raises(ConfigError, match=f"{least}.*and they are 10"):
+        refuse(config, case)
+
+
+def test_a_pass_takes_for_each_layer_what_serves_its_heads(
+    stand_ins: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def counted(q: Tensor, *rest: Any, **options: Any) -> Tensor:
+        sizes.append(q.shape[-1])
+        return varlen_attn(q, *rest, **options)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", counted)
+    fields = {**UNEQUAL, "rope": True, "sliding_window_pattern": [4, -1]}
+    want, got = (
+        tiny(**fields, attention_backend=name).double()(tokens(), doc_lens=DOCUMENTS).logits
+        for name in ("math", "varlen")
+    )
+    assert sizes == [16, 16, 24]
+    assert difference(got, want) < 1e-12
 
 
 # ---- on a GPU

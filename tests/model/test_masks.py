@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ablate.errors import ConfigError, DataError
+from ablate.model.attention import Scope
+from ablate.model.mask import Visibility, scopes
 from tests.model.models import OLMO2, difference, tiny, tokens, upstream
 
 POSITIONS: dict[str, dict[str, Any]] = {
@@ -183,3 +185,21 @@ def test_inputs_longer_than_the_learned_positions_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.max_sequence_length=48"):
         tiny()(tokens(1, 49))
     tiny(rope=True)(tokens(1, 49))  # rotary tables grow
+
+
+def test_names_are_made_once_and_only_where_a_kernel_reads_them(monkeypatch) -> None:
+    """Flex reads them, in every layer the same ones; varlen is told where documents begin."""
+    fields = {"rope": True, "sliding_window_pattern": [4, -1]}
+    monkeypatch.setattr("ablate.model.kernels.ONLY_CUDA", ())
+
+    def of(kernel: str) -> list[Scope]:
+        model = tiny(**fields, attention_backend=kernel).to(torch.bfloat16)
+        x = model.embed(tokens(), 0)
+        given = Visibility(doc_lens=DOCUMENTS)
+        with torch.no_grad():
+            return scopes(model.config, model.position, model.cache, x, 0, given)
+
+    assert [scope.names for scope in of("varlen")] == [None, None]
+    near, far = of("flex")
+    assert near.names is not None
+    assert near.names is far.names

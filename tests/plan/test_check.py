@@ -58,6 +58,25 @@ def test_tables_that_autograd_does_not_save_are_no_error_of_the_formula(checked,
     assert all(abs(proof.off) < 0.01 for proof in proofs), [(p.arm, p.off) for p in proofs]
 
 
+def test_what_norms_in_float16_keep_is_in_the_formula(checked) -> None:
+    """Within 2 %: in a model so small the mask of a table counts."""
+    levels = {
+        "fused": "precision=fp16",
+        "naive": "precision=fp16_naive",
+        "partly": ["precision=fp16_protected", "precision.foundation_layers=1"],
+    }
+    proofs = {p.arm: p for p in checked(factors={"x": levels})}
+    for name in levels:
+        off = proofs[f"x-{name}"].off
+        assert off is not None
+        assert abs(off) < 0.02
+    fused, naive = proofs["x-fused"], proofs["x-naive"]
+    assert naive.traced is not None
+    assert fused.traced is not None
+    share = (naive.activations - fused.activations) / (naive.traced - fused.traced)
+    assert share == pytest.approx(1, abs=0.02)
+
+
 def test_pain_32_a_toggle_of_the_users_own_that_does_nothing_is_found(
     checked, tmp_path, monkeypatch
 ) -> None:

@@ -21,7 +21,8 @@ def proposed(words: list[str]) -> list[str] | None:
         single_trial(words)
     except PlanError as error:
         said, by, _ = str(error).partition("It would fit with ")[2].partition(", in ")
-        assert not by or "cluster.gpus=" in said, "says who starts them where that is not SLURM"
+        more = "cluster.gpus=" in said or "parallel=" in said
+        assert more or not by, "who starts them is said where that is not SLURM"
         return said.rstrip(".").split()
     return None
 

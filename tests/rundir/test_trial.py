@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ablate.errors import TrialEndedError, TrialHeldError
 from ablate.rundir import Attempt, State, TrialDir
-from ablate.rundir.names import ATTEMPT, METRICS
+from ablate.rundir.names import ATTEMPT, METRICS, STATE
 
 
 def make(path: Path, steps: int = 100) -> TrialDir:
@@ -125,6 +125,35 @@ def test_numbers_of_attempts_that_were_set_aside_are_not_given_out_again(tmp_pat
         first.begin_checkpoint(5)
     assert trial.acquire().number == 2
     assert list(trial.stitched()) == []
+
+
+@pytest.mark.parametrize("line", range(5))
+def test_killed_while_it_is_set_aside_it_is_set_aside_by_the_next_call(
+    line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make(tmp_path)
+    first = trial.acquire()
+    first.append(METRICS, {"step": 1})
+    trial.summary_path.write_text("{}")
+    trial.events_path.write_text("{}")
+    trial.metrics_path.write_text("")
+    first.release(State(status="done", step=1, steps=1))
+    bury(first)
+    moves = iter(range(9))
+
+    def move(old: Path, new: Path) -> None:
+        if new.parent.name.startswith("aside") and next(moves) == line:
+            raise KeyboardInterrupt
+        os.rename(old, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", move)
+        with pytest.raises(KeyboardInterrupt):
+            trial.set_aside()
+    trial.set_aside()
+    assert (trial.state().status, trial.state().steps) == ("pending", 1)
+    assert {p.name for p in trial.path.iterdir()} <= {"config.yaml", STATE, "aside-1", "aside-2"}
+    assert trial.acquire().number == 2
 
 
 def test_a_running_trial_cannot_be_set_aside(tmp_path: Path) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ablate.config.fingerprint import fingerprint
 from ablate.config.schema import TrialConfig
-from ablate.errors import ConfigError, DataError
+from ablate.errors import ConfigError, DataError, StudyError
 from ablate.launch.preflight import check_data
 from ablate.rundir import State, TrialDir
 from ablate.train import inference, run_trial
 from ablate.train import trial as training
+from ablate.train.checkpoint import read_newest
 
 ROOT = Path(__file__).parents[2]
 ROPE = {"rope": True, "max_sequence_length": 32}
@@ -132,6 +137,65 @@ def test_killed_after_the_last_step_it_measures_the_trained_model(
     summary = run_trial(trial.acquire(), settings).summary
     for key in (k for k in whole if k.startswith("cache/")):
         assert summary[key] == whole[key], key
+    assert not list(trial.path.rglob("model.pt"))
+
+
+def test_weights_that_are_gone_are_not_measured_again(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the record of the attempt that measured them is damaged."""
+    settings = config(model=ROPE, cache=OWN, train={"keep_final": False})
+    steps = settings["train"]["steps"]
+    trial = TrialDir(tmp_path / "killed")
+    trial.create(settings, steps)
+    with monkeypatch.context() as patched:
+
+        def kill(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(training, "summarise", kill)
+        attempt = trial.acquire()
+        with pytest.raises(KeyboardInterrupt):
+            run_trial(attempt, settings)
+        attempt.release(State(status="preempted", step=steps, steps=steps))
+    (attempt.path / "attempt.json").write_text("{")
+    with pytest.raises(StudyError, match="final weights, which are gone"):
+        run_trial(trial.acquire(), settings)
+
+
+@pytest.mark.parametrize("line", range(4))
+def test_killed_while_the_weights_go_the_last_step_is_remembered(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int
+) -> None:
+    """At whatever change of the folder: with its only checkpoint, all steps would be lost."""
+    settings = config(model=ROPE, cache=OWN, train={"keep_final": False, "steps": 2})
+    trial, changes = TrialDir(tmp_path / "trial"), iter(range(9))
+    trial.create(settings, 2)
+    attempt = trial.acquire()
+
+    def killed(change: Any) -> Any:
+        def changed(path: Any, *others: Any, **said: Any) -> Any:
+            if attempt.checkpoints_path in Path(path).parents and next(changes) == line:
+                raise KeyboardInterrupt
+            return change(path, *others, **said)
+
+        return changed
+
+    def measure(*_: Any) -> dict[str, Any]:
+        for module, name in ((os, "rename"), (os, "replace"), (os, "unlink"), (shutil, "rmtree")):
+            monkeypatch.setattr(module, name, killed(getattr(module, name)))
+        return {"cache/measured": 1}
+
+    monkeypatch.setattr(training, "measure_inference", measure)
+    with contextlib.suppress(KeyboardInterrupt):
+        run_trial(attempt, settings)
+    monkeypatch.undo()
+    found = read_newest(trial, torch.device("cpu"))
+    assert found is not None
+    assert found.step == 2
+    attempt.release(State(status="preempted", step=2, steps=2))
+    assert run_trial(trial.acquire(), settings).step == 2
+    assert len(list(trial.stitched())) == 2
     assert not list(trial.path.rglob("model.pt"))
 
 

@@ -200,7 +200,21 @@ def test_the_record_says_who_sat_where(config, tmp_path):
         (start,) = events(trial, "start")
         assert (start["stacked"], start["seat"]) == (2, i)
         assert list(start["attention"]) == ["math"]
-        assert trial.newest_attempt().record()["seats"] == ["0", "1"]
+        assert trial.newest_attempt().record()["seats"] == start["seats"] == ["0", "1"]
+
+
+def test_a_checkpoint_holds_one_member(config, tmp_path):
+    """It is written as if the trial were alone: without the weights of the others beside it."""
+    settings = members(config, 3, train={"steps": 4, "checkpoint_every": 4})
+    train_together(tmp_path / "stack", settings)
+    run(TrialDir(tmp_path / "alone" / "0"), settings[0])
+    of_stack, of_one = (
+        {p.name: p.stat().st_size for p in (tmp_path / n / "0").rglob("*.pt")} for n in NAMES
+    )
+    assert len(of_one) == 2
+    assert of_stack == pytest.approx(of_one, rel=0.02)
+    kept = weights(TrialDir(tmp_path / "stack" / "0"), 4)
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in kept.values())
 
 
 def test_no_mfu_is_told_of_a_share_of_the_device(config, tmp_path, monkeypatch):
@@ -218,6 +232,22 @@ def test_an_error_of_the_pass_reaches_every_member(config, tmp_path, monkeypatch
     monkeypatch.setattr(Stack, "_losses", full)
     ends = train_together(tmp_path, members(config, 3))
     assert all(isinstance(end, MemoryError) for end in ends)
+
+
+def test_without_memory_for_the_weights_each_member_says_so(config, tmp_path, monkeypatch):
+    """And not the second one that something is missing which the first could not make."""
+    zeros, made = torch.zeros, []
+
+    def full(*args, **kwargs):
+        if args and args[0] == 2 and "device" in kwargs:  # weights of two members
+            made.append(args)
+            if len(made) % 3 == 0:
+                raise MemoryError("full")
+        return zeros(*args, **kwargs)
+
+    monkeypatch.setattr("ablate.train.stacked.torch.zeros", full)
+    ends = train_together(tmp_path, members(config, 2))
+    assert [type(end) for end in ends] == [MemoryError] * 2
 
 
 def test_who_ends_first_leaves_the_others_their_settings(config, tmp_path: Path) -> None:

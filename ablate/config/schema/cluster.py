@@ -44,8 +44,10 @@ class ClusterConfig:
     pack: int = 1
     """slurm: trials that share one allocation, one process each."""
 
-    stack: int = 1
-    """Trials that share a graph, trained as one batch of models in one process; 1: none."""
+    stack: int | None = None
+    """Trials that share a graph, trained as one batch of models in one process; 1: none, nor those
+    that began so; null: none, but what began so goes on so.
+    """
 
     partition: str | None = None
     account: str | None = None
@@ -100,17 +102,18 @@ class ClusterConfig:
         require(v is None or 0 < v < math.inf, "cluster.max_gpu_hours", v, "must be positive")
         v = self.notify
         require(v is None or bool(v.strip()), "cluster.notify", v, "must be a command, or null")
-        for name in ("workers", "max_queued", "parallel"):
+        for name in ("workers", "max_queued", "parallel", "stack"):
             v = getattr(self, name)
             require(v is None or v >= 1, f"cluster.{name}", v, "must be at least 1, or null")
-        for name in ("pack", "stack", "nodes", "cpus"):
+        for name in ("pack", "nodes", "cpus"):
             v = getattr(self, name)
             require(v >= 1, f"cluster.{name}", v, "must be at least 1")
         reason = "needs worker processes, and cluster=debug runs one trial after the other in this"
-        require(self.name != "debug" or self.stack == 1, "cluster.stack", self.stack, reason)
+        stack = self.stack or 1
+        require(self.name != "debug" or stack == 1, "cluster.stack", stack, reason)
         reason = f"is more than the trials of a job (cluster.pack={self.pack})"
-        fits = self.name != "slurm" or self.stack <= self.pack
-        require(fits, "cluster.stack", self.stack, reason, "Raise cluster.pack to a multiple of it")
+        fits = self.name != "slurm" or stack <= self.pack
+        require(fits, "cluster.stack", stack, reason, "Raise cluster.pack to a multiple of it")
         for name in ("gpus", "max_retries", "bad_node_after", "canary"):
             v = getattr(self, name)
             require(v >= 0, f"cluster.{name}", v, "must be 0 or more")

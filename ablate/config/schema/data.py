@@ -41,6 +41,12 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "data")
+        for name in ("corpus", "path", "dataset", "tokenizer", "validation_path", "cache_dir"):
+            value = getattr(self, name)
+            given = value if isinstance(value, list) else [value]
+            # An unset variable of a script; the path "" would be the current folder.
+            empty = any(isinstance(v, str) and not v.strip() for v in given)
+            require(not empty, f"data.{name}", value, "is empty", "Name one, or leave it out")
         f = self.validation_fraction
         require(0 < f < 1, "data.validation_fraction", f, "must lie in (0, 1)")
         v = self.tokenizer_vocab_size

@@ -31,7 +31,8 @@ def cause_of_death(attempt: Attempt) -> tuple[str, str, bool]:
     that follows, or by its job.
     """
     record, here = attempt.record(), this_job()
-    job, node = record.get("job_id"), record.get("node") or record.get("host")
+    job = record.get("job_id")
+    node = record.get("node") or record.get("host") or "which node is not known"
     restart = int(record.get("restart") or 0)
     if here is not None and here.made(record):
         if out_of_memory():

@@ -47,10 +47,10 @@ def launch_plan(
         if key not in kinds:
             kinds[key] = ClusterConfig(**t.config["cluster"])
         clusters[t.id] = kinds[key]
-    trials = [study.trial(id) for id in _neighbours(plan)]
-    common = next(iter(clusters.values()))
+    trials = [study.trial(t.id) for t in plan.trials]
+    common, stacking = next(iter(clusters.values())), plan.stacking
     try:
-        request = describe(study, trials, common, clusters=clusters, again=again)
+        request = describe(study, trials, common, clusters=clusters, again=again, stacking=stacking)
     except StudyError as error:
         if not dry_run:
             raise
@@ -58,7 +58,7 @@ def launch_plan(
         say(
             f"Note: {said}. So this is what would be asked for, without a look at limits and queue."
         )
-        request = describe_alone(trials, clusters, again=again)
+        request = describe_alone(trials, clusters, again=again, stacking=stacking)
     held = incidents.held(study.path)
     if held is not None:
         n = len(held["trials"])
@@ -68,7 +68,10 @@ def launch_plan(
     if dry_run:
         return []
     if not request.classes:  # but a job may wait for somebody to release it
-        return submit(study, trials, common, command=command, clusters=clusters, again=again)
+        return submit(
+            study, trials, common, command=command, clusters=clusters, again=again,
+            stacking=stacking,
+        )  # fmt: skip
     # A node may have no network.
     texts = check_data_of_all((arm.config for arm in plan.arms), study)
     remember_plan(freeze(plan, command), plan, command)
@@ -76,7 +79,10 @@ def launch_plan(
     if held is not None:
         # What failed as the canary failed for the code that has changed since.
         again = tuple({*again, "failed"})
-    made = submit(study, trials, common, command=command, hold=hold, clusters=clusters, again=again)
+    made = submit(
+        study, trials, common, command=command, hold=hold, clusters=clusters, again=again,
+        stacking=stacking,
+    )  # fmt: skip
     arrays = [s for s in made if s.kind == "trials"]
     waiting = sum(len(s.held_back) for s in made)
     left = sum(len(c.trials) for c in request.classes) - waiting - sum(map(_trials, arrays))
@@ -94,12 +100,6 @@ def launch_plan(
     return made
 
 
-def _neighbours(plan: Plan) -> list[str]:
-    """Trials in order, but members of a stack side by side: so they come to the same task."""
-    stacks = {} if plan.stacking is None else {id: s for s in plan.stacking.stacks for id in s}
-    return list(dict.fromkeys(id for t in plan.trials for id in stacks.get(t.id, [t.id])))
-
-
 def _trials(submission: Submission) -> int:
     return sum(map(len, submission.tasks))
 
@@ -111,14 +111,16 @@ def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyD
     import submitit
 
     from ablate.launch.job import run_job
+    from ablate.launch.together import on_its_seat
 
     texts = check_data_of_all((arm.config for arm in plan.arms), study_of(plan))
     study = freeze(plan, command)
     remember_plan(study, plan, command)
     freeze_data(study, texts)
     executor = submitit.DebugExecutor(study.path / "submitit" / "debug")
+    run = on_its_seat(plan.trials[0].config["cluster"].get("stack"))
     for trial in study.trials():
         state = trial.live_state()
         if state.status not in ENDED or state.status in again:
-            executor.submit(run_job, trial, again=again).result()
+            executor.submit(run_job, trial, again=again, run=run).result()
     return study

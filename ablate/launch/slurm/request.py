@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import shutil
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from ablate.config.schema import ClusterConfig
 from ablate.errors import StudyError
+from ablate.launch.stacks import Stacks
 
 __all__ = ["Request", "ResourceClass", "check_slurm", "describe"]
 
@@ -21,12 +23,21 @@ class ResourceClass:
 
     cluster: ClusterConfig
     trials: list[str]
+    stacks: Stacks = dataclasses.field(default_factory=Stacks)
 
-    @property
+    @functools.cached_property
     def tasks(self) -> list[list[str]]:
-        """Trials of each task of the array."""
-        k = self.cluster.pack
-        return [self.trials[i : i + k] for i in range(0, len(self.trials), k)]
+        """Trials of each task of the array; those of a stack share one, unless it is too small."""
+        k, tasks, open_ = self.cluster.pack, list[list[str]](), list[list[str]]()
+        for group in self.stacks.groups(self.trials):
+            for part in (group[i : i + k] for i in range(0, len(group), k)):
+                task = next((t for t in open_ if len(t) + len(part) <= k), None)
+                if task is None:
+                    tasks.append(task := [])
+                    open_.append(task)
+                task += part
+                open_ = [t for t in open_ if len(t) < k]
+        return tasks
 
     def lines(self, largest_array: int) -> list[str]:
         c, n = self.cluster, len(self.tasks)

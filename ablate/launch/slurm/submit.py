@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from ablate.launch.slurm.request import Request, check_slurm
 from ablate.launch.slurm.request import describe as describe_classes
 from ablate.launch.slurm.scheduler import Scheduler
 from ablate.launch.slurm.source import freeze_source
+from ablate.launch.stacks import Stacks
+from ablate.plan.stacking import Stacking
 from ablate.rundir import ENDED, StudyDir, Submission, TrialDir, incidents, names
 
-__all__ = ["describe", "describe_alone", "submit"]
+__all__ = ["describe", "describe_alone", "stacked", "submit"]
 
 Clusters = Mapping[str, ClusterConfig]
 
@@ -30,6 +33,7 @@ def describe(
     clusters: Clusters | None = None,
     again: Sequence[str] = (),
     scheduler: Scheduler | None = None,
+    stacking: Stacking | None = None,
 ) -> Request:
     """What `submit` with the same arguments would ask for; asks SLURM, and changes nothing.
 
@@ -40,6 +44,7 @@ def describe(
         clusters: ... but these: trial id -> its own.
         again: ended statuses to run again.
         scheduler: asks SLURM.
+        stacking: the plan's; None: as the configurations on disk say.
 
     Raises:
         StudyError: where SLURM does not answer, and could run a trial twice.
@@ -61,16 +66,34 @@ def describe(
         elif state.status not in ENDED or state.status in again:
             missing.append(trial.id)
     own = {id: (clusters or {}).get(id, cluster) for id in [*missing, *queued]}
-    return describe_classes(own, limits.array, limits.free, queued)
+    return stacked(describe_classes(own, limits.array, limits.free, queued), trials, stacking)
 
 
 def describe_alone(
-    trials: Sequence[TrialDir], clusters: Clusters, *, again: Sequence[str] = ()
+    trials: Sequence[TrialDir],
+    clusters: Clusters,
+    *,
+    again: Sequence[str] = (),
+    stacking: Stacking | None = None,
 ) -> Request:
     """The same where SLURM cannot be asked: without its limits and its queue."""
     states = {t.id: t.live_state() for t in trials}
     missing = [id for id, s in states.items() if s.status not in ENDED or s.status in again]
-    return describe_classes({id: clusters[id] for id in missing}, DEFAULT_ARRAY)
+    request = describe_classes({id: clusters[id] for id in missing}, DEFAULT_ARRAY)
+    return stacked(request, trials, stacking)
+
+
+def stacked(request: Request, trials: Sequence[TrialDir], stacking: Stacking | None) -> Request:
+    """The same, with the members of each stack in one task."""
+    by_id = {trial.id: trial for trial in trials}
+
+    def stacks(ids: Sequence[str], size: int | None) -> Stacks:
+        return Stacks.of([by_id[id] for id in ids], size, stacking)
+
+    classes = [
+        dataclasses.replace(c, stacks=stacks(c.trials, c.cluster.stack)) for c in request.classes
+    ]
+    return dataclasses.replace(request, classes=classes)
 
 
 def _is_done_with(job: str, trial: TrialDir) -> bool:
@@ -113,6 +136,7 @@ def submit(
     clusters: Clusters | None = None,
     again: Sequence[str] = (),
     scheduler: Scheduler | None = None,
+    stacking: Stacking | None = None,
     runner: str = RUNNER,
     cwd: Path | None = None,
 ) -> list[Submission]:
@@ -122,13 +146,14 @@ def submit(
 
     Args:
         study: its manifest and configurations are on disk.
-        trials: as for `describe`, like `cluster`, `clusters`, `again` and `scheduler`.
+        trials: as for `describe`, like `cluster`, `clusters`, `again`, `scheduler`, `stacking`.
         cluster: see `trials`.
         command: that asked for it.
         hold: submit held jobs (`scontrol release` starts them).
         clusters: see `trials`.
         again: see `trials`.
         scheduler: see `trials`.
+        stacking: see `trials`.
         runner: in place of the training, for tests.
         cwd: where the user's own modules lie; None: here.
 
@@ -138,8 +163,9 @@ def submit(
     scheduler = scheduler or Scheduler()
     with study.lock(name=".submit.lock", stale=180.0):
         request = describe(
-            study, trials, cluster, clusters=clusters, again=again, scheduler=scheduler
-        )
+            study, trials, cluster, clusters=clusters, again=again, scheduler=scheduler,
+            stacking=stacking,
+        )  # fmt: skip
         Holds().release(scheduler.jobs(set(study.jobs_of_trials().values())).values())
         if not request.classes:
             return []

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from ablate.launch.slurm.source import check_source
 from ablate.launch.slurm.states import NOT_NOW
 from ablate.launch.stacks import Stacks
 from ablate.launch.stop import heard
+from ablate.launch.together import on_its_seat
 from ablate.rundir import ENDED, LEASE_SECONDS, State, StudyDir, TrialDir, incidents
 
 __all__ = ["Task", "TrialsFailedError"]
@@ -95,7 +96,7 @@ class Task:
         trials = [study.trial(id) for id in self.trials]
         try:
             if cluster.pack == 1 and len(trials) == 1:
-                self._run_one(trials[0], again)
+                self._run_one(trials[0], cluster, again)
                 stopped = heard()
             else:
                 stopped = self._run_packed(study, trials, cluster, again, job)
@@ -105,8 +106,8 @@ class Task:
         finally:
             tell_if_over(study)
 
-    def _run_one(self, trial: TrialDir, again: Sequence[str]) -> None:
-        run = load_runner(self.runner)
+    def _run_one(self, trial: TrialDir, cluster: ClusterConfig, again: Sequence[str]) -> None:
+        run = on_its_seat(cluster.stack, load_runner(self.runner))
         deadline = time.monotonic() + HELD_SECONDS
         while True:
             try:
@@ -134,27 +135,34 @@ class Task:
         job: SlurmJob,
     ) -> str | None:
         looked, given = -LOOK_SECONDS, {t.id for t in trials}
+        stacks = Stacks.of(trials, cluster.stack)
 
         def more() -> list[TrialDir]:
             """Looks anew each time: the submission may be recorded after the job has started."""
             nonlocal looked
             if time.monotonic() - looked < LOOK_SECONDS:
                 return []
-            found = next((t for t in _untouched(study, job) if t.id not in given), None)
-            if found is None:
-                looked = time.monotonic()
-                return []
-            given.add(found.id)
-            return [found]
+            for task in reversed(_tasks(study, job)):
+                free = {id for id in task if id not in given and _is_untouched(study, id)}
+                if not free:
+                    continue
+                theirs = Stacks.of(map(study.trial, task), cluster.stack)
+                for group in reversed(theirs.groups(task)):
+                    if free.issuperset(group):
+                        stacks.include(theirs)
+                        given.update(group)
+                        return list(map(study.trial, group))
+            looked = time.monotonic()
+            return []
 
         with Pool(self.runner) as pool:
-            gpus, workers = range(pool.gpus()), max(1, cluster.pack // cluster.stack)
+            gpus, workers = range(pool.gpus()), max(1, cluster.pack // (cluster.stack or 1))
             return run_missing(
                 trials,
                 pool,
                 workers=workers,
                 shares=shares(confined_cores(os.environ), workers),
-                stacks=Stacks.of(trials, cluster.stack),
+                stacks=stacks,
                 gpus=gpus,
                 again=again,
                 patience=HELD_SECONDS,
@@ -247,26 +255,24 @@ def _is_mine(study: StudyDir, id: str, job: SlurmJob) -> bool:
     return attempt is not None and job.made(attempt.record())
 
 
-def _siblings(study: StudyDir, job: SlurmJob) -> list[str]:
-    """Every trial of this array, those of the other tasks last."""
+def _tasks(study: StudyDir, job: SlurmJob) -> list[list[str]]:
+    """Trials of each task of this array."""
     array = base_id(job.job_id)
-    tasks = next((s.tasks for s in study.submissions() if s.job_id == array), [])
-    return [id for task in tasks for id in task]
+    return next((s.tasks for s in study.submissions() if s.job_id == array), [])
 
 
-def _untouched(study: StudyDir, job: SlurmJob) -> Iterator[TrialDir]:
-    """Trials of the array that nobody has started, for a slot that has become free."""
-    for id in reversed(_siblings(study, job)):
-        trial = study.trial(id)
-        if trial.newest_attempt() is None and trial.live_state().status == "pending":
-            yield trial
+def _is_untouched(study: StudyDir, id: str) -> bool:
+    """Whether nobody has started it: it may be taken by a slot that has become free."""
+    trial = study.trial(id)
+    return trial.newest_attempt() is None and trial.live_state().status == "pending"
 
 
 def _taken(study: StudyDir, job: SlurmJob) -> list[str]:
     """Trials of the array that this job has run beside its own."""
     if not os.environ.get("SLURM_ARRAY_JOB_ID"):
         return []
-    return [id for id in _siblings(study, job) if study.trial(id).state().job_id == job.job_id]
+    ids = [id for task in _tasks(study, job) for id in task]
+    return [id for id in ids if study.trial(id).state().job_id == job.job_id]
 
 
 def _cancel_waiting(study: StudyDir) -> None:
