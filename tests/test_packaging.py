@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -25,3 +27,12 @@ def test_the_wheel_holds_two_packages_and_true_copies(tmp_path: Path) -> None:
     assert any(n.startswith("ablate/analysis/") for n in names)
     sources = {p.relative_to(ROOT).as_posix() for p in (ROOT / "sweeps").rglob("*.yaml")}
     assert {n.replace("ablate/conf/sweep/", "sweeps/") for n in names if "/sweep/" in n} >= sources
+
+
+def test_an_extra_that_is_named_anywhere_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "ablate").rglob("*.py")]
+    text = "\n".join(p.read_text(encoding="utf-8") for p in files)
+    named = set(re.findall(r"ablate\[([\w-]+)\]", text))
+    assert "workspace" in named
+    assert named <= set(project["optional-dependencies"])

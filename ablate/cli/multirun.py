@@ -90,7 +90,8 @@ def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
     common += tuple(e for e in extra if e.startswith("study="))
     study_lines = [e for e in extra if e.startswith("study=")]
     if dry_run:
-        return show_dry_run(choices, _dry_jobs(choices, parsed, study_lines, common), common)
+        jobs, ids = _dry_jobs(choices, parsed, study_lines, common)
+        return show_dry_run(choices, jobs, common, ids)
     jobs = _jobs(choices, parsed)
     singles = _check(choices, jobs, study_lines, common)
     for single in singles:
@@ -174,15 +175,15 @@ def _jobs(choices: Choices, parsed: Sequence[Override]) -> list[list[str]] | Non
 
 def _dry_jobs(
     choices: Choices, parsed: Sequence[Override], study: Sequence[str], common: Sequence[str]
-) -> list[list[str]]:
-    """As `_jobs`, our own sweeper's too."""
+) -> tuple[list[list[str]], list[str] | None]:
+    """As `_jobs`, our own sweeper's too, with the ids that its plan gives to the trials."""
     if choices.sweeper == "ablate":
         from ablate.cli.multirun_designs import plan_multirun
         from ablate.plan import DEFAULT_STUDY
 
-        return plan_multirun(
-            [*(o for o in parsed if not _is_hydras(o)), *_parse(study)], DEFAULT_STUDY
-        )[1]
+        ours = [*(o for o in parsed if not _is_hydras(o)), *_parse(study)]
+        plan, planned = plan_multirun(ours, DEFAULT_STUDY)
+        return planned, [trial.id for trial in plan.trials]
     jobs = _jobs(choices, parsed)
     if jobs is None:
         raise AblateError(
@@ -190,7 +191,7 @@ def _dry_jobs(
             "to show beforehand. Leave out --dry-run."
         )
     _check(choices, jobs, study, common)
-    return [[*job, *study] for job in jobs]
+    return [[*job, *study] for job in jobs], None
 
 
 def _check(

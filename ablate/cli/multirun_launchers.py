@@ -90,14 +90,26 @@ def launch(where: str, task: Any, job_overrides: Sequence[Sequence[str]]) -> lis
     return [_returned(a) for a in asked]
 
 
-def show_dry_run(choices: Choices, jobs: list[list[str]], common: Sequence[str]) -> int:
-    """What would run and where; writes nothing."""
+def show_dry_run(
+    choices: Choices,
+    jobs: list[list[str]],
+    common: Sequence[str],
+    ids: Sequence[str] | None = None,
+) -> int:
+    """What would run and where; writes nothing.
+
+    Args:
+        choices: sweeper and launcher.
+        jobs: the overrides of each.
+        common: overrides of all.
+        ids: of the trials that are not there yet; None: as a single trial is named.
+    """
     from ablate.plan import single_trial
 
     wanted: dict[str, dict[str, Any]] = {}
     study: StudyDir | None = None
     known: dict[str, str] = {}
-    for job in jobs:
+    for i, job in enumerate(jobs):
         lines = with_cluster(job) if choices.launcher == "slurm" else job
         single = single_trial(lines, common=common, of_sweep=choices.sweeper == "ablate")
         config = single.trial.config
@@ -110,7 +122,7 @@ def show_dry_run(choices: Choices, jobs: list[list[str]], common: Sequence[str])
         id = known.get(single.trial.fingerprint)
         status = study.trial(id).live_state().status if id else "new"
         runs = status not in ENDED or status in RETRIED
-        id = id or single.trial.id
+        id = id or (single.trial.id if ids is None else ids[i])
         print(f"{'run ' if runs else 'skip'}  {status:<10}{id}")
         if runs:
             wanted[id] = config["cluster"]

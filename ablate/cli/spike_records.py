@@ -108,8 +108,8 @@ def _offline(folder: Path, step: str | None, loss: str | None) -> Table:
         from ablate.track import read_offline
     except ImportError:
         raise DataError(
-            f"{folder}: reading an offline run needs wandb; install the extra: pip install "
-            "'ablate[wandb]'."
+            f"{folder}: reading an offline run needs wandb, which is not installed. Add it with "
+            "`pip install wandb`."
         ) from None
     return from_rows(read_offline(folder), str(folder), step=step, loss=loss)
 

@@ -56,7 +56,7 @@ def mend_states(study: StudyDir) -> list[str]:
         said += [f"{trial.id}: {done}" for a in trial.attempts() if (done := a.mend())]
         if state.damage:
             trial.write_state(state)
-            said.append(f"{trial.id}: {state.damage} It is written anew: {state.status}.")
+            said.append(f"{trial.id}: {state.damage} That was done: {state.status}.")
     return said
 
 

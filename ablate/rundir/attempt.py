@@ -140,7 +140,7 @@ class Attempt:
         try:
             return read_state(path) if path.exists() else None
         except StudyError as error:
-            said = str(error)
+            said = str(error).strip()
             end = State(status="failed", outcome="code", reason=said, damage=said)
             return end.replace(attempt=self.number)
 

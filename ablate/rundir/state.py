@@ -63,10 +63,10 @@ class State:
         return cls(**{k: v for k, v in values.items() if k in known})
 
 
-def read_state(path: Path) -> State:
-    """Raises StudyError where the file holds no state."""
-    values = read_json(path)
+def read_state(path: Path, remedy: str = "") -> State:
+    """Raises StudyError, which ends in `remedy`, where the file holds no state."""
+    values = read_json(path, remedy)
     whole = all(isinstance(values.get(k, 0), int) for k in ("step", "steps", "attempt"))
     if values.get("status", "pending") not in STATUSES or not whole:
-        raise StudyError(f"{path} is damaged (it says {str(values)[:60]!r}).")
+        raise StudyError(f"{path} is damaged (it says {str(values)[:60]!r}). {remedy}")
     return State.from_dict(values)

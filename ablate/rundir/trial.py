@@ -89,9 +89,9 @@ class TrialDir:
 
     def state(self) -> State:
         """Where state.json is damaged, what the newest attempt left (see `State.damage`)."""
-        path = self.path / names.STATE
+        path, remedy = self.path / names.STATE, f"`ablate retry {self.study_path.name}` mends it."
         try:
-            return read_state(path) if path.exists() else State()
+            return read_state(path, remedy) if path.exists() else State()
         except StudyError as error:
             return self._state_of_attempts(str(error))
 

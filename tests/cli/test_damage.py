@@ -124,6 +124,8 @@ def test_a_state_that_cannot_be_read_is_what_its_attempt_left(study: StudyDir, c
     code, out, _ = call("status", "s", "--json")
     assert code == 1
     assert [t["status"] for t in json.loads(out)["trials"]] == ["failed", "done"]
+    remedies = [t["damage"].rpartition("). ")[2] for t in json.loads(out)["trials"]]
+    assert remedies == ["`ablate retry s` mends it."] * 2
     code, out, err = call("logs", "s")
     assert code == 1
     assert failed.id in out

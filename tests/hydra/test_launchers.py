@@ -194,6 +194,7 @@ def test_pain_19_a_dry_run_names_trials_and_launcher_and_writes_nothing(
     code, out, err = call(*small, "position=choice(rope)", "seed=0,1", *words, "--dry-run")
     assert code == 0, err
     assert out.count("run   new") == 4
+    assert out.count("+position-rope-s") == 2, "as the design names the arm"
     assert not Path("runs").exists()
 
 
