@@ -94,7 +94,8 @@ def _activations(
     arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Of its micro-batch, by the formula and as autograd keeps them; `known`: of other arms."""
-    trial, head = typed(arm.config), not arm.config["loss"]["chunk"]
+    trial = typed(arm.config)
+    head = not trial.loss.chunk
     partly = trial.precision.foundation_layers
     few = shallow(model) if partly is None else model  # its layers are not alike
     given = micro_batch(trial, few, processes=arm.memory.processes, device="cpu")
