@@ -30,6 +30,8 @@ class Proof:
     proof: str
     activations: int
     """Bytes by the formula, of a micro-batch in one process on a CPU, of so many layers."""
+    tables: int
+    """Of them, what all layers share: rotations, biases, masks."""
     traced: int | None
     """The same, counted in a forward pass on fake tensors."""
     not_traced: str | None
@@ -39,8 +41,13 @@ class Proof:
 
     @property
     def off(self) -> float | None:
-        """By what share of the traced bytes the formula is off."""
-        return None if self.traced is None else self.activations / self.traced - 1
+        """By what share of the traced bytes the formula is off. A table that no layer saves (it is
+        kept for all steps, or until a layer is computed again) is there, and is not traced.
+        """
+        if self.traced is None:
+            return None
+        excess = self.activations - self.traced
+        return (excess if excess < 0 else max(0, excess - self.tables)) / self.traced
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,7 +94,8 @@ def _activations(
     arm: PlannedArm, model: ModelConfig, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Of its micro-batch, by the formula and as autograd keeps them; `known`: of other arms."""
-    trial, head = typed(arm.config), not arm.config["loss"]["chunk"]
+    trial = typed(arm.config)
+    head = not trial.loss.chunk
     partly = trial.precision.foundation_layers
     few = shallow(model) if partly is None else model  # its layers are not alike
     given = micro_batch(trial, few, processes=arm.memory.processes, device="cpu")
@@ -100,8 +108,10 @@ def _activations(
             counted = trace(few, given, head=head).kept
         except Exception as error:  # classes of the user's own raise what they like
             reason = " ".join(f"{type(error).__name__}: {error}".split())
+        formula = activations(few, given, head=head)
         known[key] = {
-            "activations": activations(few, given, head=head).kept,
+            "activations": formula.kept,
+            "tables": formula.tables,
             "traced": counted,
             "not_traced": reason,
             "layers": few.n_layers,

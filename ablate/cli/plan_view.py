@@ -196,8 +196,8 @@ def check_view(results: Sequence[Any], width: int) -> RenderableType:
         lines.append(
             Text(
                 f"Activations by formula are off by {worst.off:+.1%} at the most, in {worst.arm}: "
-                f"{gib(worst.activations)} where autograd keeps {gib(worst.traced)} "
-                f"({worst.layers} layers on a CPU)."
+                f"{gib(worst.activations)}, with tables of {gib(worst.tables)}, where autograd "
+                f"keeps {gib(worst.traced)} ({worst.layers} layers on a CPU)."
             )
         )
     lines += [

@@ -18,10 +18,11 @@ NESTED = {
     "train": {"checkpoint_every", "keep_checkpoints", "keep_final", "device"},
     "data": {"cache_dir"},
     "model": {"init_device", "precision"},
-    "parallel": {"wrapping_strategy", "shard_size", "timeout"},
+    "parallel": {"wrapping_strategy", "shard_size", "grad_sync_mode", "timeout"},
 }
 YOUNGER = {
     "loss": {"chunk": 0},
+    "train": {"compile_mode": "default"},
     "model": {"mlp_chunk": 0},
     "cache": {"preheat": 0, "preheat_n": [3], "prompts": 64, "prompt_tokens": 32},
     "precision": {"fused_norms": True},

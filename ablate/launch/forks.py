@@ -147,6 +147,8 @@ def _run_trials(request: dict[str, Any], parent: int, run: Callable[..., Any]) -
     """The code of each."""
     if request.get("gpu") is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpu(request["gpu"], os.environ)
+    if request.get("cores"):
+        os.sched_setaffinity(0, request["cores"])
     trials = [TrialDir(Path(path)) for path in request["trials"]]
     if len(request["seats"]) > 1:
         seats, again = request["seats"], request["again"]

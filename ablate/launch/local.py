@@ -78,6 +78,7 @@ def run_missing(
     *,
     workers: int,
     gpus: Sequence[int] = (),
+    shares: Sequence[Sequence[int]] = (),
     again: Collection[str] = (),
     watcher: Watcher | None = None,
     patience: float = math.inf,
@@ -94,6 +95,7 @@ def run_missing(
         pool: what runs them.
         workers: processes at once.
         gpus: shared out one a worker.
+        shares: CPU cores that a worker is confined to, for each worker; none: it is not.
         again: ended statuses that are run once more.
         watcher: shows it.
         patience: seconds that trials which another launch runs are waited for with nothing to do.
@@ -122,7 +124,7 @@ def run_missing(
                     study.queue.extend([] if study.queue else more())
                     if not study.queue:
                         break
-                    _start(study, pool, gpus, again, watcher, stacks)
+                    _start(study, pool, gpus, shares, again, watcher, stacks)
                 if pool.running:
                     busy = time.monotonic()
                 elif time.monotonic() - busy > patience:
@@ -154,6 +156,7 @@ def _start(
     study: Study,
     pool: Pool,
     gpus: Sequence[int],
+    shares: Sequence[Sequence[int]],
     again: Collection[str],
     watcher: Watcher,
     stacks: Stacks,
@@ -171,7 +174,9 @@ def _start(
             if state.status != "running" and _to_do(state, again):
                 study.queue.remove(mate)
                 together.append(mate)
-        pool.start(together, seats=stacks.seats(trial), again=again, gpu=gpu)
+        taken = list(pool.cores.values())
+        cores = next((list(share) for share in shares if list(share) not in taken), ())
+        pool.start(together, seats=stacks.seats(trial), again=again, gpu=gpu, cores=cores)
         for started in together:
             watcher.started(started)
     else:

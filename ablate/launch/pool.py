@@ -37,6 +37,8 @@ class Pool:
     def __init__(self, runner: str = RUNNER) -> None:
         self.running: dict[str, int | None] = {}
         """Path of the trial -> its GPU."""
+        self.cores: dict[str, list[int]] = {}
+        """Path of the trial -> the CPU cores that it is confined to."""
         self.processes = 0
         """That run them; fewer than trials where some are stacked."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
@@ -87,12 +89,15 @@ class Pool:
         seats: Sequence[str] = (),
         again: Collection[str] = (),
         gpu: int | None = None,
+        cores: Sequence[int] = (),
     ) -> None:
         """One process for one trial, or for several of one stack, whose `seats` are given."""
         paths = [str(trial.path) for trial in trials]
         self.running |= dict.fromkeys(paths, gpu)
+        self.cores |= {path: list(cores) for path in paths}
         self.processes += 1
-        self._send(do="run", trials=paths, seats=list(seats), again=list(again), gpu=gpu)
+        told = {"trials": paths, "seats": list(seats), "again": list(again)}
+        self._send(do="run", **told, gpu=gpu, cores=list(cores))
 
     def wait(self, seconds: float) -> list[Ended]:
         """The children that ended, after at most so many seconds."""
@@ -104,6 +109,7 @@ class Pool:
                 self.processes -= 1
                 for path, code in zip(event["trials"], event["codes"], strict=True):
                     self.running.pop(path, None)
+                    self.cores.pop(path, None)
                     ended.append(Ended(TrialDir(Path(path)), code))
         return ended
 

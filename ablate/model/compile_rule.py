@@ -20,10 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablate.config.schema import TrialConfig
+from ablate.errors import ConfigError
 from ablate.model.config import ModelConfig
 from ablate.model.count import flops_per_token
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "check_mode", "decide"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,14 @@ def decide(trial: TrialConfig, config: ModelConfig, device: str) -> Decision:
     about = f"{c.steps:,} steps of about {step:.3g} s, of which compiled code saves "
     reason = f"{about}{saving:,.0f} s in all, {verb} {MARGIN:g} x {economy.cold:.0f} s of compiling"
     return Decision(saving >= cost, reason)
+
+
+def check_mode(trial: TrialConfig, device: str) -> None:
+    """Raises ConfigError for CUDA graphs on a device of another kind."""
+    mode = trial.train.compile_mode
+    if mode != "default" and device != "cuda":
+        reason = f"records CUDA graphs, and this trial would train on {device}"
+        raise ConfigError("train.compile_mode", mode, reason, "Set it to default")
 
 
 def _never(trial: TrialConfig, config: ModelConfig, device: str) -> str | None:

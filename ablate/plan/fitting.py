@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +105,26 @@ def _help(config: Mapping[str, Any], trial: TrialConfig, memory: Memory, here: i
 def _remedies(
     config: Mapping[str, Any], trial: TrialConfig, memory: Memory
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Ever more of them together: chunks of logits, micro-batches, checkpointing, fewer trials on
-    a GPU, weights that are divided, more GPUs.
+    """Those of `_more`, each also with gradients that are divided at every micro-batch.
 
     Yields:
         Fields of the configuration to their new values, and the processes that share it then.
+    """
+    none: tuple[dict[str, Any], int] = ({}, memory.processes)
+    for changes, processes in itertools.chain([none], _more(config, trial, memory)):
+        if changes:
+            yield changes, processes
+        name = changes.get("parallel.name", trial.parallel.name)
+        rows = changes.get("train.micro_batch_size", trial.train.micro_batch_size)
+        if name in ("fsdp", "hsdp") and rows is not None and rows < trial.train.batch_size:
+            yield {**changes, "parallel.grad_sync_mode": "micro_batch"}, processes
+
+
+def _more(
+    config: Mapping[str, Any], trial: TrialConfig, memory: Memory
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Ever more of them together: chunks of logits, micro-batches, checkpointing, fewer trials on
+    a GPU, weights that are divided, more GPUs.
     """
     train, cluster, processes = trial.train, trial.cluster, memory.processes
     changes: dict[str, Any] = {}

@@ -3,7 +3,9 @@
 | part        | bytes a process, of P parameters in n parts (n = 1: not divided)                |
 |-------------|---------------------------------------------------------------------------------|
 | weights     | w P / n; w is 2 in pure bf16, else 4: under autocast weights stay float32       |
-| gradients   | the same, where they are kept (see below)                                       |
+| gradients   | the same, where they are kept (see below); 4 P where weights are divided and    |
+|             | grad_sync_mode=batch keeps them whole from one micro-batch to the next. DDP's   |
+|             | buckets, where they end, are always there: from one to the next, twice w P      |
 | optimiser   | AdamW 2 w P / n, Lion w P / n; Muon w for its matrices, 2 w for the rest        |
 | update      | w P / n: the copy from which the size of the update is measured                 |
 | gathered    | divided weights: w times the root unit, and twice the largest other unit        |
@@ -14,9 +16,11 @@ The peak is the largest of three moments: the loss (activations and logits are t
 only where micro-batches went before), the backward pass of the last layer (what is computed again
 of a checkpointed one, and the gradients within it, instead of the logits), and the optimiser (all
 gradients, no activations; Lion makes its update beside them). Divided gradients are whole for a
-moment, a unit at a time, and once more in float32 while they are reduced. CUDA's own context and
-the allocator's fragments, some GiB together, are not counted: what is refused cannot fit; what is
-let through may still not.
+moment, a unit at a time, and once more in float32 while they are reduced. Gradients that are kept
+whole are all there when the last micro-batch begins its backward pass, and go unit by unit. CUDA's
+own context and the allocator's fragments, some GiB together, are not counted: what is let through
+may still not fit. What is refused cannot, but for a few percent where a checkpointed layer is most
+of it: its backward pass is counted too high.
 """
 
 from __future__ import annotations
@@ -99,26 +103,30 @@ def memory_of(
     kept = activations(model, given, head=not loss.chunk)
     logits = logit_bytes(model, given, chunk=loss.chunk, z_loss=bool(loss.z_loss))
     share = math.ceil(width * total / parts)
-    gathered = reduced = 0
+    gathered = reduced = root = largest = 0
     if parts > 1:
         root, *units = unit_sizes(model, trial.parallel.wrapping_strategy, head=not loss.chunk)
         largest = max(units, default=0)
         gathered = width * (root + 2 * largest)
         reduced = (width + 4) * max(root, largest)
     optimiser, updates = _optimiser(trial, model, total)
-    held = share + math.ceil(width * optimiser / parts) + share
+    buckets = share if trial.parallel.name == "ddp" and processes > 1 else 0
+    held = share + math.ceil(width * optimiser / parts) + share + buckets
     train = trial.train
     accumulates = (train.micro_batch_size or train.batch_size) < train.batch_size
-    before = share if accumulates else 0
+    before, first = share if accumulates else 0, reduced
+    if parts > 1 and accumulates and trial.parallel.grad_sync_mode == "batch":
+        before = 4 * total
+        first = (4 if width == 4 else 4 + width) * (largest or root)  # added in place, then cast
     peak = held + max(
         gathered + before + kept.kept + logits,
-        gathered + before + kept.kept + kept.recomputed + kept.backward + reduced,
-        gathered + share + kept.tables + reduced,
-        share + kept.tables + math.ceil(width * updates / parts),
+        gathered + before + kept.kept + kept.recomputed + kept.backward + first,
+        gathered + share - buckets + kept.tables + reduced,
+        share - buckets + kept.tables + math.ceil(width * updates / parts),
     )
     return Memory(
         weights=share,
-        gradients=share,
+        gradients=max(share, buckets + before),
         optimiser=math.ceil(width * optimiser / parts),
         update=share,
         gathered=gathered,

@@ -18,7 +18,7 @@ from ablate.rundir import StudyDir, list_studies
 __all__ = ["Speed", "Speeds", "speed_key", "speeds_on_disk"]
 
 OF_SPEED = ("batch_size", "micro_batch_size", "sequence_length", "threads", "device", "compile",
-            "activation_checkpointing")  # fmt: skip
+            "compile_mode", "activation_checkpointing")  # fmt: skip
 TRIALS_READ = 3
 """Of each arm; a median needs no more."""
 STUDIES_READ = 50
@@ -28,7 +28,7 @@ NEAR = 2.0
 
 def speed_key(config: Mapping[str, Any]) -> str:
     """Of everything that decides how fast a resolved configuration trains, but the machine."""
-    train = {name: config["train"][name] for name in OF_SPEED}
+    train = {name: value for name, value in config["train"].items() if name in OF_SPEED}
     kept = {"model": config["model"], "precision": config["precision"], "train": train,
             "optim": {"name": config["optim"]["name"]}}  # fmt: skip
     return fingerprint({**kept, "clip": config["clip"]["name"]})[:16]

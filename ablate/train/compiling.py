@@ -75,8 +75,11 @@ def compile_model(model: Any, trial: TrialConfig, device: torch.device) -> Compi
     os.environ.setdefault(FOLDER, str(cache_folder(trial.data.cache_dir) / "compiled"))
     _configure(trial.train.threads if device.type == "cpu" else None)
     dynamic = trial.batching.name == "dynamic"
-    model.run_block = torch.compile(_run_block, dynamic=dynamic)
-    return Compiled(head=torch.compile(head_loss, dynamic=dynamic), key=_key(trial, device))
+    mode = trial.train.compile_mode
+    options: dict[str, Any] = {} if mode == "default" else {"mode": mode}
+    model.run_block = torch.compile(_run_block, dynamic=dynamic, **options)
+    head = torch.compile(head_loss, dynamic=dynamic, **options)
+    return Compiled(head=head, key=_key(trial, device))
 
 
 def _configure(threads: int | None) -> None:
@@ -160,5 +163,6 @@ def _key(trial: TrialConfig, device: torch.device) -> str:
     parts = [trial.model, trial.precision.name, trial.loss.z_loss > 0, trial.batching.name]
     parts += [trial.data.document_masking, c.batch_size, c.micro_batch_size, c.sequence_length]
     parts += [c.threads, c.activation_checkpointing, device.type, torch.__version__]
+    parts += [] if c.compile_mode == "default" else [c.compile_mode]
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -76,8 +76,7 @@ def train(
             phases.end("data")
             losses = (compute or accumulate_gradients)(run, batch)
             precision.unscale(run.optimiser)
-            gradients = run.gradients()
-            norms = parallel.norms(gradient_norms(gradients))
+            norms = parallel.norms(gradient_norms(run.gradients()))
             loss, z_loss, norm = parallel.same(torch.cat((losses, norms.norm()[None]))).tolist()
             overflow = not math.isfinite(norm) and precision.may_retry(loss)
             verdict = "skip" if overflow else response.judge(step, loss, norm)
@@ -88,7 +87,7 @@ def train(
         row: dict[str, Any] = {"step": step, "tokens": step * run.tokens_per_step}
         row |= {"train/loss": loss, "train/grad_norm": norm, "train/update_norm": 0.0, "lr": rate}
         if verdict == "update":
-            run.clip(step, gradients, norms)
+            run.clip(step, run.gradients(), norms)  # no name holds them over the next batch
             update_norm.before()
             run.optimiser.step()
             size: Any = parallel.same(update_norm.after())

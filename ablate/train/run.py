@@ -24,7 +24,7 @@ from ablate.data import (
 )
 from ablate.errors import ConfigError, DataError
 from ablate.model import ModelConfig
-from ablate.model.compile_rule import Decision, decide
+from ablate.model.compile_rule import Decision, check_mode, decide
 from ablate.spikes import Detector
 from ablate.train.batch import TensorBatch
 from ablate.train.checkpoint import Checkpoint
@@ -143,7 +143,11 @@ class Run:
         return rate
 
     def begin_step(self, step: int) -> None:
-        """Tells norms with noise what they draw it from."""
+        """Tells norms with noise what they draw it from, and CUDA graphs that what they made of the
+        step before is no longer wanted.
+        """
+        if self.compiled is not None and self.config.train.compile_mode != "default":
+            torch.compiler.cudagraph_mark_step_begin()
         moment = getattr(self.model, "moment", None)
         if moment is not None:
             moment.seed, moment.step = self.config.seed, step
@@ -236,6 +240,7 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
     ranks = 1 if parallel is None else parallel.world_size
     check_memory(config, sequence_length=length, device=device, ranks=ranks)
     attention = attention_of(config, model_config, device)
+    check_mode(config, device.type)
     compiling = decide(config, model_config, device.type)
     data = open_data(config.data, eos_token_id=model_config.eos_token_id)
     data = data.with_batching(config.batching)

@@ -42,6 +42,8 @@ def run(
     for step in range(start + 1, steps + 1):
         time.sleep(fake.get("pause", 0.0))
         row = {"step": step, "train/loss": LOSS / step, "tokens": step * 10}
+        if "cores" in fake:  # that this process may use
+            row["cores"] = sorted(os.sched_getaffinity(0))
         if step == steps:
             row["val/bpb"] = LOSS / step
         attempt.append("metrics.jsonl", row)

@@ -1,9 +1,9 @@
 """Runs a trial in several processes for each request on standard input, forked from one that has
 torch loaded; answers with their exit codes.
 
-A request may ask for a count of the sums over processes, or name a signal that a process sends
-itself when it asks for the batch of some step (or when it has written its piece of a checkpoint),
-or an error that it raises there.
+A request may ask for a count of the sums over processes or of all collective operations, or for the
+peak of memory, or name a signal that a process sends itself when it asks for the batch of some step
+(or when it has written its piece of a checkpoint), or an error that it raises there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import socket
 import sys
 import time
 import traceback
+import weakref
 from pathlib import Path
 from typing import Any
 
 import torch.distributed
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ablate.launch.job import run_job
 from ablate.launch.processes import follow, leading
@@ -27,6 +31,51 @@ from ablate.launch.retrying import RETRIED
 from ablate.rundir import TrialDir
 from ablate.train import run, run_trial, shards
 from ablate.train.parallel import sharded
+
+
+class Collectives(TorchDispatchMode):
+    """Counts operations of c10d by name. (Torch's own CommDebugMode also follows modules, and
+    loses its way in a validation between two steps.)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if DTensor in types:  # comes again as what it is made of
+            return NotImplemented
+        if getattr(func, "namespace", "") == "c10d":
+            name = func._schema.name.partition("::")[2].strip("_")
+            self.found[name] = self.found.get(name, 0) + 1
+        return func(*args, **(kwargs or {}))
+
+
+class Storages(TorchDispatchMode):
+    """The most bytes of tensors at one time. (Torch's profiler does not see what is let go by the
+    threads of gloo.)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+        self.most = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if DTensor in types:
+            return NotImplemented
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves((args, out)):
+            if isinstance(tensor, torch.Tensor) and not isinstance(tensor, DTensor):
+                storage = tensor.untyped_storage()
+                if storage.device.type == "cpu":  # not of a fake tensor, which has no bytes
+                    self.live.add(storage)
+        self.most = max(self.most, sum(storage.nbytes() for storage in self.live))
+        return out
 
 
 def arm(fault: dict[str, Any]) -> None:
@@ -60,10 +109,25 @@ def arm(fault: dict[str, Any]) -> None:
 
 def work(request: dict[str, Any], rank: Rank) -> int:
     fault = request.get("fault")
-    if fault and fault["rank"] == rank.rank:
-        arm(fault)
     if rank.world_size > 1:
         os.environ.update(rank.variables())
+    if not fault or fault["rank"] != rank.rank:
+        return train(request, rank)
+    if "collectives" in fault:
+        with Collectives() as counts:
+            code = train(request, rank)
+        Path(fault["collectives"]).write_text(json.dumps(counts.found))
+        return code
+    if "memory" in fault:
+        with Storages() as storages:
+            code = train(request, rank)
+        Path(fault["memory"]).write_text(str(storages.most))
+        return code
+    arm(fault)
+    return train(request, rank)
+
+
+def train(request: dict[str, Any], rank: Rank) -> int:
     if rank.rank:
         return follow()
     with leading():

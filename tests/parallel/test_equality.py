@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from crew import STEPS, Config, Crew, Rows, largest_differences, said
+from crew import STEPS, Config, Crew, Rows, largest_differences, make_trial, said
 
 from ablate.rundir import TrialDir
 from ablate.train.parallel.pooling import pool
@@ -110,3 +112,49 @@ def test_accumulating_gradients_costs_no_further_sums_over_the_processes(
         assert crew.run(made, 2, fault={"rank": 0, "count": str(count)}) == [0, 0], said(made)
         counts.append(len(count.read_text()))
     assert counts[0] == counts[1] > 3
+
+
+@pytest.mark.parametrize(("name", "processes"), [("fsdp", 2), ("hsdp", 4)])
+def test_gradients_that_are_divided_at_every_micro_batch_come_to_the_same(
+    name: str,
+    processes: int,
+    crew: Crew,
+    config: Callable[..., Config],
+    trial: Callable[[Config], TrialDir],
+    alone: Callable[[Config], Rows],
+) -> None:
+    size = 2 if name == "hsdp" else None
+    parallel = {"name": name, "grad_sync_mode": "micro_batch", "shard_size": size}
+    chosen = config(**VARIETIES["accumulated"], parallel=parallel)
+    compare(crew, trial(chosen), alone(chosen), processes, key_bias=True)
+
+
+def collectives(crew: Crew, made: TrialDir, processes: int, count: Path) -> dict[str, int]:
+    """What the first process has taken part in, by the operation's name."""
+    fault = {"rank": 0, "collectives": str(count)}
+    assert crew.run(made, processes, fault) == [0] * processes, said(made)
+    return json.loads(count.read_text())
+
+
+@pytest.mark.parametrize(("name", "processes"), [("fsdp", 2), ("hsdp", 4)])
+def test_divided_gradients_are_reduced_once_a_batch_however_it_is_cut(
+    name: str,
+    processes: int,
+    crew: Crew,
+    config: Callable[..., Config],
+    tmp_path: Path,
+) -> None:
+    """Units: two blocks and the root. With grad_sync_mode=micro_batch each part is divided at once,
+    and the copies of hsdp are summed once a batch all the same."""
+    steps, units, found = 3, 3, {}
+    for micro, mode in ((None, "batch"), (4, "batch"), (4, "micro_batch")):
+        train = {"steps": steps, "micro_batch_size": micro, "measure_every": 0, "validate_every": 0}
+        size = 2 if name == "hsdp" else None
+        parallel = {"name": name, "grad_sync_mode": mode, "shard_size": size}
+        made = make_trial(tmp_path / f"{micro}{mode}", config(train=train, parallel=parallel))
+        found[micro, mode] = collectives(crew, made, processes, tmp_path / "counts")
+    whole, late, early = found.values()
+    assert whole["reduce_scatter_base"] == late["reduce_scatter_base"] == steps * units
+    assert early["reduce_scatter_base"] == 2 * steps * units
+    assert whole["allreduce"] == late["allreduce"] == early["allreduce"]
+    assert late["allgather_base"] == early["allgather_base"] > whole["allgather_base"]

@@ -50,6 +50,14 @@ def test_every_arm_is_built_and_each_toggle_has_a_proof(checked) -> None:
         assert proof.proof.startswith(what.get(name, "outputs differ")), (name, proof.proof)
 
 
+@pytest.mark.parametrize("strategy", ["null", "whole_layer", "fine_grained"])
+def test_tables_that_autograd_does_not_save_are_no_error_of_the_formula(checked, strategy) -> None:
+    """A bias of ALiBi is there for all steps; a layer that is computed again is handed it anew."""
+    words = ["model=olmo2", "size=1m", f"train.activation_checkpointing={strategy}"]
+    proofs = checked(baseline=words, factors={"position": ["position=alibi", "position=relative"]})
+    assert all(abs(proof.off) < 0.01 for proof in proofs), [(p.arm, p.off) for p in proofs]
+
+
 def test_what_norms_in_float16_keep_is_in_the_formula(checked) -> None:
     """Within 2 %: in a model so small the mask of a table counts."""
     levels = {

@@ -108,6 +108,21 @@ def test_nodes_stay_as_large_as_they_are() -> None:
     assert not any(word.startswith("cluster.gpus=") for word in help)
 
 
+def test_gradients_are_divided_at_once_where_whole_ones_are_too_large() -> None:
+    words = ["model=olmo2-7b", "precision=bf16", "cluster=slurm", "parallel=fsdp", "cluster.gpus=8"]
+    words += ["train.batch_size=64", "train.micro_batch_size=8", "cluster.gpu_memory=64G"]
+    assert proposed(words) == ["parallel.grad_sync_mode=micro_batch"]
+    assert proposed([*words, "parallel.grad_sync_mode=micro_batch"]) is None
+    with pytest.raises(PlanError, match=r"Most of it: activations.*, gradients 24"):
+        single_trial(words)
+
+
+@pytest.mark.parametrize("name", ["none", "ddp"])
+def test_what_divides_nothing_has_no_such_mode(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"parallel\.grad_sync_mode=micro_batch"):
+        single_trial([f"parallel={name}", "parallel.grad_sync_mode=micro_batch"])
+
+
 def test_what_cannot_be_divided_is_copied() -> None:
     words = ["model=olmo2", "size=1m", "cluster=slurm", "cluster.gpus=1", "optim=muon"]
     words += ["train.batch_size=64", "train.sequence_length=128", "loss.chunk=64"]

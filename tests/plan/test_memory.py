@@ -33,7 +33,8 @@ def config_of(*words: str) -> dict:
 
 def test_seven_billion_on_eight_gpus_by_hand() -> None:
     """7,298,617,344 parameters in float32: 27.2 GiB, an eighth of it a GPU; AdamW twice that."""
-    memory = memory_of(config_of(*LARGE, "cluster.gpus=8", "train.micro_batch_size=8"))
+    words = [*LARGE, "cluster.gpus=8", "train.micro_batch_size=8"]
+    memory = memory_of(config_of(*words, "parallel.grad_sync_mode=micro_batch"))
     share = math.ceil(4 * 7_298_617_344 / 8)
     assert (memory.processes, memory.device) == (8, "cuda")
     assert memory.weights == memory.gradients == memory.update == share
@@ -63,6 +64,30 @@ def test_more_gpus_less_memory_and_copies_do_not_divide() -> None:
     assert memory_of(config_of(*copies, "parallel=hsdp")).weights == eight.weights
     whole = memory_of(config_of(*copies, "parallel=ddp"))
     assert (whole.weights, whole.gathered) == (4 * 7_298_617_344, 0)
+
+
+def test_whole_gradients_between_micro_batches_by_hand() -> None:
+    """Divided once a batch: 4 bytes a parameter in each of eight GPUs, where a share is an eighth;
+    in 16 bits too, for they are added in float32."""
+    words = [*LARGE, "cluster.gpus=8", "train.activation_checkpointing=whole_layer"]
+    for width, more in ((4, []), (2, ["precision=pure_bf16"])):
+        once, once_each, whole = (
+            memory_of(config_of(*words, *more, *own))
+            for own in (
+                ["train.micro_batch_size=8"],
+                ["train.micro_batch_size=8", "parallel.grad_sync_mode=micro_batch"],
+                ["train.batch_size=8"],
+            )
+        )
+        share = math.ceil(width * 7_298_617_344 / 8)
+        assert (once.gradients, once_each.gradients, whole.gradients) == (
+            4 * 7_298_617_344, share, share,
+        )  # fmt: skip
+        held = once.weights + once.optimiser + once.update + once.gathered
+        if width == 4:  # its peak is at the loss of a micro-batch that is not the first
+            assert once.peak == held + once.gradients + once.activations + once.logits
+        copies = memory_of(config_of(*words, *more, "train.micro_batch_size=8", "parallel=hsdp"))
+        assert copies.gradients == 4 * 7_298_617_344
 
 
 @pytest.mark.parametrize("strategy", [None, *STRATEGIES])

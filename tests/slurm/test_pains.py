@@ -102,7 +102,7 @@ def test_pain_03_a_configuration_that_is_edited_in_the_queue_is_refused(
     config.write_text(config.read_text().replace("steps: 20", "steps: 2"))
     box.run("scontrol", "release", array.job_id)
     box.until(lambda: statuses(study) == ["failed"], 60)
-    assert "was changed after" in (study.trials()[0].state().reason or "")
+    assert "was changed after" in (study.trials()[0].live_state().reason or "")
 
 
 def test_pain_04_a_preempted_short_job_has_not_timed_out(box: Box, tmp_path: Path) -> None:

@@ -143,9 +143,11 @@ def test_the_arms_of_a_study_are_compared_seed_by_seed(tmp_path, capsys):
         loss[400:403] += 2 * (seed == 0)
         rows = [json.dumps({"step": i + 1, "train/loss": x}) for i, x in enumerate(loss.tolist())]
         (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+        (folder / "attempt.json").write_text('{"resumed": null}')
     named = [{"id": f"{arm}-s{seed}", "arm": arm, "seed": seed} for arm, seed in trials]
     (study / "manifest.json").write_text(json.dumps({"schema": 1, "trials": named}))
-    assert main(["spikes", "s", "--json", "--runs-dir", str(tmp_path)]) == 0
+    # 1, for without configurations the batches have no names, and that is told.
+    assert main(["spikes", "s", "--json", "--runs-dir", str(tmp_path)]) == 1
     answer = json.loads(capsys.readouterr().out)
     seen = {(e["trial"], e["start"], e["cause"]) for e in answer["events"]}
     assert seen == {

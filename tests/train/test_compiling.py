@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 from ablate.model import ModelConfig
 from ablate.model.compile_rule import decide
+from ablate.plan import resolve
+from ablate.plan.speed import speed_key
 from ablate.rundir import TrialDir
 from ablate.train.batch import to_tensors
-from ablate.train.compiling import warm_up
-from ablate.train.run import assemble
+from ablate.train.compiling import compile_model, warm_up
+from ablate.train.run import Run, assemble
 from tests.train.ran import CPU, events, rows, run
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +78,59 @@ def test_what_is_asked_for_is_done_and_anything_else_is_refused() -> None:
 def test_the_fingerprint_tells_compiled_from_eager(config) -> None:
     trees = [{**config(), "train": {**config()["train"], "compile": c}} for c in (False, True)]
     assert fingerprint(trees[0]) != fingerprint(trees[1])
+
+
+GRAPHS = {"compile": True, "compile_mode": "reduce-overhead"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "field"),
+    [
+        ({"train": {**GRAPHS, "compile": False}}, "train.compile_mode"),
+        ({"train": {**GRAPHS, "device": "cpu"}}, "train.compile_mode"),
+        ({"train": {**GRAPHS, "micro_batch_size": 8}}, "train.compile_mode"),
+        ({"train": {**GRAPHS, "compile_mode": "max-autotune"}}, "train.compile_mode"),
+        ({"train": GRAPHS, "parallel": {"name": "ddp"}}, "parallel.name"),
+        ({"train": GRAPHS, "batching": {"name": "dynamic"}}, "batching.name"),
+    ],
+)
+def test_cuda_graphs_are_refused_where_they_cannot_be(sections: Any, field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{field}="):
+        TrialConfig.from_mapping({**sections, "train": {"batch_size": 16, **sections["train"]}})
+
+
+@pytest.mark.parametrize("compile", [True, "auto"])
+def test_cuda_graphs_are_refused_by_a_trial_that_starts_on_a_cpu(compile: Any, config) -> None:
+    """The plan cannot know where train.device=auto ends."""
+    train = {**config()["train"], **GRAPHS, "compile": compile, "device": "auto"}
+    with pytest.raises(ConfigError, match=r"train\.compile_mode=reduce-overhead.* on cpu"):
+        assemble(TrialConfig.from_mapping({**config(), "train": train}), CPU)
+
+
+def test_cuda_graphs_are_asked_of_torch_and_told_of_each_step(
+    config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, steps = [], []
+    monkeypatch.setattr(torch, "compile", lambda f, **o: asked.append(o))
+    mark = "cudagraph_mark_step_begin"
+    monkeypatch.setattr(torch.compiler, mark, lambda: steps.append(1))
+    for graphs in ({}, GRAPHS):
+        tree = {**config(), "train": {**config()["train"], "device": "auto", **graphs}}
+        trial = TrialConfig.from_mapping(tree)
+        compiled = compile_model(SimpleNamespace(), trial, torch.device("cuda"))
+        Run.begin_step(SimpleNamespace(compiled=compiled, config=trial, model=None), 1)  # type: ignore[arg-type]
+    assert [options.get("mode") for options in asked] == [None] * 2 + ["reduce-overhead"] * 2
+    assert steps == [1]
+
+
+def test_a_mode_is_part_of_a_trial_and_the_default_is_what_it_was(config) -> None:
+    tree = resolve(config())
+    older = {k: v for k, v in tree["train"].items() if k != "compile_mode"}
+    assert fingerprint(tree) == fingerprint({**tree, "train": older})
+    assert speed_key(tree) == speed_key({**tree, "train": older})
+    changed = {**tree, "train": {**older, "compile_mode": "reduce-overhead"}}
+    assert fingerprint(changed) != fingerprint(tree)
+    assert speed_key(changed) != speed_key(tree)
 
 
 # ---- what

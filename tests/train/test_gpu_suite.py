@@ -93,18 +93,19 @@ def test_a_stack_on_a_gpu_has_the_losses_of_a_cpu(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_compiled_with_cuda_graphs_it_computes_the_same(mode):
-    """For `train.compile`: small models are bound by launches, which CUDA graphs save."""
-    from ablate.model import ModelConfig, OLMo
-    from benchmarks.gpu_parts import model_fields
+def test_compiled_with_cuda_graphs_a_trial_computes_the_same(mode, tmp_path):
+    """Small models are bound by launches, which CUDA graphs save; they record at step two."""
+    from ablate.config.compose import Composer
+    from ablate.plan import resolve
+    from ablate.rundir import TrialDir
+    from tests.train.ran import rows, run
 
-    scale = Scale.full()
-    fields = model_fields(scale)
-    model = OLMo(ModelConfig(**fields), seed=1).cuda()
-    reference = OLMo(ModelConfig(**fields, attention_backend="math"), seed=1).double()
-    ids = torch.randint(1, 256, (2, scale.length))
-    compiled = torch.compile(model, mode=mode)
-    for _ in range(3):  # CUDA graphs record at the second call
-        logits = compiled(ids.cuda()).logits.clone()
-    expected = reference(ids).logits
-    assert float((logits.double().cpu() - expected).abs().max() / expected.abs().max()) < 1e-3
+    words = ["model=olmo2", "size=tiny", "data=kjv", "train.batch_size=8", "train.device=cuda"]
+    base = resolve(Composer().compose([*words, "train.sequence_length=64"]))
+    losses = []
+    for name, changes in (("eager", {}), (mode, {"compile": True, "compile_mode": mode})):
+        config = {**base, "train": {**base["train"], "steps": 8, **changes}}
+        made = TrialDir(tmp_path / name / "trials" / "trial")
+        run(made, config)
+        losses.append([row["train/loss"] for row in rows(made)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)

@@ -35,6 +35,10 @@ class ParallelConfig:
     """fsdp, hsdp: what is gathered at a time, by OLMo's strategies; null: the whole model."""
     shard_size: int | None = None
     """hsdp: processes that share one copy of the weights; null: those of a node."""
+    grad_sync_mode: Literal["batch", "micro_batch"] = "batch"
+    """OLMo's name, with fsdp and hsdp: when gradients are divided. batch: at the last micro-batch,
+    until when each process keeps those of all weights; micro_batch: at each, with as many messages.
+    """
     timeout: int = 600
     """Seconds that a process waits for the others before it gives them up for dead."""
 
@@ -45,6 +49,11 @@ class ParallelConfig:
         v, known = self.wrapping_strategy, ", ".join(STRATEGIES)
         fits = v is None or v in STRATEGIES
         require(fits, "parallel.wrapping_strategy", v, f"must be one of {known}, or null")
+        v = self.grad_sync_mode
+        if v != "batch" and not self.divides:
+            reason = f"divides gradients, and parallel={self.name} does not"
+            remedy = "Set batch, or parallel=fsdp"
+            raise ConfigError("parallel.grad_sync_mode", v, reason, remedy)
         require(self.timeout >= 1, "parallel.timeout", self.timeout, "must be at least 1 second")
 
     @property

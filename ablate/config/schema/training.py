@@ -40,6 +40,10 @@ class TrainConfig:
     """OLMo's strategies: whole_layer, one_in_two, ..., fine_grained."""
     compile: bool | Literal["auto"] = False
     """auto: where the run is long enough to win it back (`ablate.model.compile_rule`)."""
+    compile_mode: Literal["default", "reduce-overhead"] = "default"
+    """torch.compile's. reduce-overhead: CUDA graphs, for models that are bound by launches. (Those
+    that choose kernels by the clock are left out: two starts of a trial might choose differently.)
+    """
     filter_repetitions: bool = False
     """Mask the labels of sequences with an n-gram (n <= 13) repeated 32 times or more (OLMo 2)."""
 
@@ -72,6 +76,19 @@ class TrainConfig:
         )
         device_ok = bool(re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device))
         require(device_ok, "train.device", self.device, "must be auto, cpu, mps, cuda or cuda:N")
+        if self.compile_mode != "default":
+            self._check_graphs()
+
+    def _check_graphs(self) -> None:
+        """What would leave CUDA graphs without effect, or have one write over what another made."""
+        field, mode, plain = "train.compile_mode", self.compile_mode, "Set it to default"
+        reason = "is a mode of train.compile, which is off"
+        require(self.compile is not False, field, mode, reason, "Set train.compile=true")
+        reason = f"records CUDA graphs, which train.device={self.device} has none of"
+        require(self.device not in ("cpu", "mps"), field, mode, reason, plain)
+        reason = "keeps gradients where the next micro-batch would be computed"
+        whole = self.micro_batch_size in (None, self.batch_size)
+        require(whole, field, mode, reason, f"{plain}, or train.micro_batch_size=null")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,8 @@ class TrialConfig:
             raise ConfigError(
                 "model.norm_noise", self.model["norm_noise"], reason, "Set train.compile=false"
             )
+        if self.train.compile_mode != "default":
+            self._check_graphs()
         if self.precision.name.startswith("fp16"):
             self._check_half()
         self._check_processes()
@@ -95,6 +97,15 @@ class TrialConfig:
         if name == "dynamic" and self.parallel.name != "none":
             reason = "has as many rows as fit the budget, which cannot be divided among processes"
             raise ConfigError("batching.name", name, reason, "Use padded or packed")
+
+    def _check_graphs(self) -> None:
+        """CUDA graphs are of one shape, and of one process."""
+        for name, value, plain in (
+            ("batching.name", self.batching.name, self.batching.name != "dynamic"),
+            ("parallel.name", self.parallel.name, self.parallel.name == "none"),
+        ):
+            reason = "does not go with the CUDA graphs of train.compile_mode=reduce-overhead"
+            require(plain, name, value, reason, "Set train.compile_mode=default")
 
     def _check_half(self) -> None:
         """What protects itself, or does not, whatever the precision says."""

@@ -17,6 +17,7 @@ from ablate.config.schema import ClusterConfig
 from ablate.errors import LostProcessError, TrialEndedError, TrialError, TrialHeldError
 from ablate.launch import budget
 from ablate.launch.admission import CLUSTER
+from ablate.launch.affinity import confined_cores, shares
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.local import run_missing
 from ablate.launch.notify import tell_if_over
@@ -155,11 +156,12 @@ class Task:
             return []
 
         with Pool(self.runner) as pool:
-            gpus = range(pool.gpus())
+            gpus, workers = range(pool.gpus()), max(1, cluster.pack // (cluster.stack or 1))
             return run_missing(
                 trials,
                 pool,
-                workers=max(1, cluster.pack // (cluster.stack or 1)),
+                workers=workers,
+                shares=shares(confined_cores(os.environ), workers),
                 stacks=stacks,
                 gpus=gpus,
                 again=again,

@@ -80,8 +80,15 @@ class Sharded(Replicated):
         return model
 
     def synchronised(self, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Gradients are divided at once, and summed over the copies of hsdp at the end."""
-        if self.replicas > 1:
+        """Gradients are divided, and summed over the copies of hsdp, at the last micro-batch; with
+        `micro_batch` they are divided at each, and summed at the last all the same.
+
+        FSDP's `is_last_backward` stays true: false is for several forward passes before their
+        backward passes, and would gather weights of the micro-batch before ahead of time.
+        """
+        if self.config.parallel.grad_sync_mode == "batch":
+            self.model.set_requires_gradient_sync(last)
+        elif self.replicas > 1:
             self.model.set_requires_all_reduce(last)
         return contextlib.nullcontext()
 
