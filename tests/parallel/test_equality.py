@@ -136,7 +136,9 @@ def collectives(crew: Crew, made: TrialDir, processes: int, count: Path) -> dict
     return json.loads(count.read_text())
 
 
-@pytest.mark.parametrize(("name", "processes"), [("fsdp", 2), ("hsdp", 4)])
+@pytest.mark.parametrize(
+    ("name", "processes"), [("fsdp", 2), pytest.param("hsdp", 4, marks=pytest.mark.slow)]
+)
 def test_divided_gradients_are_reduced_once_a_batch_however_it_is_cut(
     name: str,
     processes: int,
