@@ -1,6 +1,7 @@
 """Beside sweeps/stability: text with planted documents, and how wide the range of rates is.
 
 python -m benchmarks.stability plant FOLDER       # text for sweep=stability/planted
+python -m benchmarks.stability chain FOLDER       # text on which log Z drifts (docs/stability.md)
 python -m benchmarks.stability table STUDY ...    # loss by arm and rate, LR sensitivity, spikes
 """
 
@@ -12,6 +13,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy.stats import sem, t
 
 from ablate.rundir import StudyDir
@@ -35,6 +37,22 @@ def plant(folder: Path, documents: int = 600, every: int = 100) -> None:
         elif i % every == 2 * every // 3:
             text = "ha" * 128
         (folder / f"{i:04}.txt").write_text(text)
+
+
+def chain(folder: Path, documents: int = 40, length: int = 25_000) -> None:
+    """A Markov chain over the 94 printable characters, each followed by one of four and each
+    equally frequent in the long run: most are in no batch of a few, whatever they are.
+    """
+    rng = np.random.default_rng(0)
+    symbols = [chr(c) for c in range(33, 127)]
+    next_of = np.stack([rng.permutation(len(symbols)) for _ in range(4)], 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(documents):
+        at, text = int(rng.integers(len(symbols))), []
+        for choice in rng.integers(0, 4, size=length):
+            text.append(symbols[at])
+            at = int(next_of[at, choice])
+        (folder / f"{i:02}.txt").write_text("".join(text))
 
 
 def table(study: StudyDir) -> str:
@@ -129,12 +147,12 @@ def _cell(seeds: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("plant", "table"))
+    parser.add_argument("what", choices=("plant", "chain", "table"))
     parser.add_argument("paths", nargs="+", type=Path)
     options = parser.parse_args()
     for path in options.paths:
-        if options.what == "plant":
-            plant(path)
+        if options.what != "table":
+            {"plant": plant, "chain": chain}[options.what](path)
         else:
             print(f"\n{path.name}\n\n{table(StudyDir(path))}")
 

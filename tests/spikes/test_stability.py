@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from ablate.config.compose import Composer
 from ablate.plan import plan_sweep
-from benchmarks.stability import plant
+from benchmarks.stability import chain, plant
 
 SWEEPS = sorted((Path(__file__).parents[2] / "sweeps" / "stability").glob("*.yaml"))
 NAMES = [p.stem for p in SWEEPS]
@@ -38,3 +40,17 @@ def test_planted_text_holds_noise_and_repetitions_and_is_the_same_each_time(tmp_
     assert texts == [p.read_text() for p in sorted((tmp_path / "b").iterdir())]
     assert sum("hahaha" in t for t in texts) == 1
     assert sum(t[0] in "#%&@!~^*=+{}[]<>|;:?/" for t in texts) == 1
+
+
+def test_the_symbols_of_a_chain_are_equally_frequent_and_each_has_four_that_follow(tmp_path):
+    for folder in ("a", "b"):
+        chain(tmp_path / folder, documents=2, length=50_000)
+    texts = [p.read_text() for p in sorted((tmp_path / "a").iterdir())]
+    assert texts == [p.read_text() for p in sorted((tmp_path / "b").iterdir())]
+    count = Counter("".join(texts))
+    assert len(count) == 94
+    assert max(count.values()) < 1.5 * min(count.values())
+    after: dict[str, set[str]] = {}
+    for a, b in itertools.pairwise(texts[0]):
+        after.setdefault(a, set()).add(b)
+    assert max(map(len, after.values())) == 4
