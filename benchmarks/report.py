@@ -54,7 +54,8 @@ def write(path: Path, trials: int, steps: int) -> None:
             write_table(table, trial.metrics_path)
             event = {"kind": "spike", "step": steps // 2, "start": steps // 2, "height": 1.0}
             trial.events_path.write_text(json.dumps(event) + "\n", encoding="utf-8")
-            write_json(trial.summary_path, summary(final, steps))
+            last = float(np.mean(table["train/loss"].to_numpy()[-(steps // 10) :]))
+            write_json(trial.summary_path, summary(final, last, steps))
     study.write_manifest(manifest(path.name, arms, entries, steps))
 
 
@@ -77,11 +78,11 @@ def curve(rng: np.random.Generator, steps: int, offset: float) -> tuple[pa.Table
     return table, float(val[-1])
 
 
-def summary(final: float, steps: int) -> dict[str, object]:
+def summary(final: float, last: float, steps: int) -> dict[str, object]:
     return {
         "val/loss": final,
         "val/bpb": final / float(np.log(2)),
-        "train/loss": final,
+        "train/loss": last,
         "steps": steps,
         "tokens": steps * 65536,
         "seconds": 4000.0,
