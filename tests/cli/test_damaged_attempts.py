@@ -54,14 +54,19 @@ def spoil(trial: TrialDir, how: str) -> Path:
     return path
 
 
+def two_ended(tmp_path: Path) -> tuple[StudyDir, TrialDir, TrialDir]:
+    study = make_study(tmp_path / "runs" / "s", 1, 2)
+    for trial in study.trials():
+        end(trial)
+    first, second = study.trials()
+    return study, first, second
+
+
 @pytest.mark.parametrize("how", [*DAMAGES, "folder"])
 def test_every_verb_names_it_and_shows_the_other_trials(
     call: Call, tmp_path: Path, how: str
 ) -> None:
-    study = make_study(tmp_path / "runs" / "s", 1, 2)
-    for trial in study.trials():
-        end(trial)
-    damaged, whole = study.trials()
+    study, damaged, whole = two_ended(tmp_path)
     spoil(damaged, how)
     for verb, words in VERBS.items():
         code, out, err = call(verb, *words)
@@ -79,10 +84,7 @@ def test_every_verb_names_it_and_shows_the_other_trials(
 def test_a_file_in_place_of_a_folder_stops_no_other_trial(
     call: Call, tmp_path: Path, what: str
 ) -> None:
-    study = make_study(tmp_path / "runs" / "s", 1, 2)
-    for trial in study.trials():
-        end(trial)
-    damaged, whole = study.trials()
+    _, damaged, whole = two_ended(tmp_path)
     shutil.rmtree(damaged.path / what)
     (damaged.path / what).resolve().touch()
     for verb in ("status", "report", "spikes", "sync"):

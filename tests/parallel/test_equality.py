@@ -81,19 +81,24 @@ CASES = [
     *(("fsdp", v, 4) for v in MORE),
     *(("hsdp", v, 4) for v in MORE),
 ]
+AT_EACH = [("fsdp", "accumulated", 2), ("hsdp", "accumulated", 4)]
 
 
-@pytest.mark.parametrize(("name", "variety", "processes"), CASES)
+@pytest.mark.parametrize(
+    ("name", "variety", "processes", "mode"),
+    [*((*case, "batch") for case in CASES), *((*case, "micro_batch") for case in AT_EACH)],
+)
 def test_several_processes_compute_what_one_computes(
     name: str,
     variety: str,
     processes: int,
+    mode: str,
     crew: Crew,
     config: Callable[..., Config],
     trial: Callable[[Config], TrialDir],
     alone: Callable[[Config], Rows],
 ) -> None:
-    parallel = {"name": name, "shard_size": 2 if name == "hsdp" else None}
+    parallel = {"name": name, "grad_sync_mode": mode, "shard_size": 2 if name == "hsdp" else None}
     chosen = config(**VARIETIES[variety], parallel=parallel)
     key_bias = chosen["model"]["include_bias"]
     compare(crew, trial(chosen), alone(chosen), processes, key_bias=key_bias)
@@ -112,21 +117,6 @@ def test_accumulating_gradients_costs_no_further_sums_over_the_processes(
         assert crew.run(made, 2, fault={"rank": 0, "count": str(count)}) == [0, 0], said(made)
         counts.append(len(count.read_text()))
     assert counts[0] == counts[1] > 3
-
-
-@pytest.mark.parametrize(("name", "processes"), [("fsdp", 2), ("hsdp", 4)])
-def test_gradients_that_are_divided_at_every_micro_batch_come_to_the_same(
-    name: str,
-    processes: int,
-    crew: Crew,
-    config: Callable[..., Config],
-    trial: Callable[[Config], TrialDir],
-    alone: Callable[[Config], Rows],
-) -> None:
-    size = 2 if name == "hsdp" else None
-    parallel = {"name": name, "grad_sync_mode": "micro_batch", "shard_size": size}
-    chosen = config(**VARIETIES["accumulated"], parallel=parallel)
-    compare(crew, trial(chosen), alone(chosen), processes, key_bias=True)
 
 
 def collectives(crew: Crew, made: TrialDir, processes: int, count: Path) -> dict[str, int]:

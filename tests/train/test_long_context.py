@@ -19,7 +19,7 @@ from ablate.config.fingerprint import fingerprint
 from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError, DataError, StudyError
 from ablate.launch.preflight import check_data
-from ablate.rundir import State, TrialDir
+from ablate.rundir import Attempt, State, TrialDir
 from ablate.train import inference, run_trial
 from ablate.train import trial as training
 from ablate.train.checkpoint import read_newest
@@ -111,6 +111,24 @@ def test_preheating_without_enough_text_is_refused_before_the_first_step(
         finished(config, tmp_path / "corpus", cache=huge)
 
 
+def kill_in(
+    where: str, trial: TrialDir, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Attempt:
+    """The trial is preempted when it calls that function, after its last step."""
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    steps = settings["train"]["steps"]
+    with monkeypatch.context() as patched:
+        patched.setattr(inference if where == "measure_cache" else training, where, kill)
+        attempt = trial.acquire()
+        with pytest.raises(KeyboardInterrupt):
+            run_trial(attempt, settings)
+        attempt.release(State(status="preempted", step=steps, steps=steps))
+    return attempt
+
+
 @pytest.mark.parametrize("where", ["measure_cache", "drop_weights", "summarise"])
 def test_killed_after_the_last_step_it_measures_the_trained_model(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -121,19 +139,9 @@ def test_killed_after_the_last_step_it_measures_the_trained_model(
     assert not list((tmp_path / "whole").rglob("model.pt"))
 
     settings = config(**{"model": ROPE, **sections})
-    steps = settings["train"]["steps"]
     trial = TrialDir(tmp_path / "killed")
-    trial.create(settings, steps)
-    with monkeypatch.context() as patched:
-
-        def kill(*_: Any, **__: Any) -> None:
-            raise KeyboardInterrupt
-
-        patched.setattr(inference if where == "measure_cache" else training, where, kill)
-        attempt = trial.acquire()
-        with pytest.raises(KeyboardInterrupt):
-            run_trial(attempt, settings)
-        attempt.release(State(status="preempted", step=steps, steps=steps))
+    trial.create(settings, settings["train"]["steps"])
+    kill_in(where, trial, settings, monkeypatch)
     summary = run_trial(trial.acquire(), settings).summary
     for key in (k for k in whole if k.startswith("cache/")):
         assert summary[key] == whole[key], key
@@ -145,19 +153,9 @@ def test_weights_that_are_gone_are_not_measured_again(
 ) -> None:
     """Where the record of the attempt that measured them is damaged."""
     settings = config(model=ROPE, cache=OWN, train={"keep_final": False})
-    steps = settings["train"]["steps"]
     trial = TrialDir(tmp_path / "killed")
-    trial.create(settings, steps)
-    with monkeypatch.context() as patched:
-
-        def kill(*_: Any, **__: Any) -> None:
-            raise KeyboardInterrupt
-
-        patched.setattr(training, "summarise", kill)
-        attempt = trial.acquire()
-        with pytest.raises(KeyboardInterrupt):
-            run_trial(attempt, settings)
-        attempt.release(State(status="preempted", step=steps, steps=steps))
+    trial.create(settings, settings["train"]["steps"])
+    attempt = kill_in("summarise", trial, settings, monkeypatch)
     (attempt.path / "attempt.json").write_text("{")
     with pytest.raises(StudyError, match="final weights, which are gone"):
         run_trial(trial.acquire(), settings)
