@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from ablate.config.sources import edited
 from ablate.errors import StudyError, TrialHeldError
 from ablate.launch.cancelling import unmark
-from ablate.rundir import StudyDir, TrialDir
+from ablate.rundir import StudyDir, TrialDir, mend_summary
 
 __all__ = ["AFRESH", "RETRIED", "chosen", "mend_states", "refuse_edited", "reopen"]
 
@@ -43,8 +43,9 @@ def chosen(
 
 
 def mend_states(study: StudyDir) -> list[str]:
-    """Writes every damaged state.json anew, from what the trial's newest attempt left, and every
-    damaged attempt.json, from the attempt's own logs; says so.
+    """Writes every damaged state.json anew, from what the trial's newest attempt left, every
+    damaged attempt.json, from the attempt's own logs, and every damaged summary.json of a trial
+    that is done, from the attempt's copy or the record; says so.
 
     A trial that runs writes its own at its next heartbeat.
     """
@@ -57,6 +58,8 @@ def mend_states(study: StudyDir) -> list[str]:
         if state.damage:
             trial.write_state(state)
             said.append(f"{trial.id}: {state.damage} That was done: {state.status}.")
+        if state.status == "done" and (done := mend_summary(trial)):
+            said.append(f"{trial.id}: {done}")
     return said
 
 
