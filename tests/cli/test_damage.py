@@ -95,13 +95,18 @@ def test_a_damaged_file_of_a_trial_is_named_and_stops_no_other(
 
 
 def test_what_is_read_of_the_other_trials_is_what_they_hold(study: StudyDir, call: Call) -> None:
-    """Beside one that is damaged; where all are, there is nothing to show."""
+    """Beside one that is damaged. Its rows are shown too, where they can be read."""
     damaged, whole = study.trials()
-    before = json.loads(call("spikes", f"s/{whole.id}", "--json")[1])
+    before = json.loads(call("spikes", "s", "--json")[1])
+    one = json.loads(call("spikes", f"s/{damaged.id}", "--json")[1])
+    assert set(before["scores"]) == {damaged.id, whole.id}
     (damaged.path / "attempts" / "1" / "attempt.json").write_text("null")
     code, out, err = call("spikes", "s", "--json")
     assert (code, err.count("attempt.json is damaged")) == (1, 1)
-    assert json.loads(out)["scores"] == before["scores"]
+    assert json.loads(out) == before
+    code, out, err = call("spikes", f"s/{damaged.id}", "--json")
+    assert (code, err.count("attempt.json is damaged")) == (1, 1)
+    assert json.loads(out) == one
     code, out, err = call("sync", "s", "--dry-run", "--json")
     assert (code, err.count("attempt.json is damaged")) == (1, 1)
     synced = json.loads(out)
@@ -110,7 +115,14 @@ def test_what_is_read_of_the_other_trials_is_what_they_hold(study: StudyDir, cal
     assert synced["counts"] == {"damaged": 1, "pending": 1}
     (whole.path / "attempts" / "1" / "attempt.json").write_text("null")
     code, out, err = call("spikes", "s")
-    assert (code, out) == (2, "")
+    assert code == 1
+    for trial in (damaged, whole):
+        assert trial.id in out
+        assert f"{trial.id}: " in err
+    for trial in (damaged, whole):
+        (trial.path / "attempts" / "1" / "metrics.jsonl").unlink()
+    code, out, err = call("spikes", "s")
+    assert (code, out) == (2, ""), "where no rows are there, there is nothing to show"
     assert damaged.id in err
     assert whole.id in err
 
