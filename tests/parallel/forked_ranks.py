@@ -8,6 +8,8 @@ peak of memory, or name a signal that a process sends itself when it asks for th
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import signal
@@ -175,6 +177,13 @@ def codes(children: list[int], timeout: float) -> list[int]:
 
 LOADED = (torch.distributed, run_trial, sharded)
 """Once, before the forks."""
+LATE = ("torch._dynamo", "torch.distributed.checkpoint", "pyarrow.parquet", "yaml")
+"""What each process would import when it first trains with others, saves and reads."""
+
+for module in LATE:
+    importlib.import_module(module)
+gc.collect()
+gc.freeze()  # the processes share these pages
 
 for line in sys.stdin:
     request = json.loads(line)
