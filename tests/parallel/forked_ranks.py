@@ -8,6 +8,8 @@ peak of memory, or name a signal that a process sends itself when it asks for th
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import signal
@@ -157,16 +159,18 @@ def fork(request: dict[str, Any], rank: Rank) -> int:
         os._exit(code)
 
 
-def codes(children: list[int], timeout: float) -> list[int]:
-    """What is still running after `timeout` seconds is killed, and told by -9."""
+def codes(children: list[int], timeout: float, moment: float) -> list[int]:
+    """What is still running after `timeout` seconds, or a moment after the first, is killed, and
+    told by -9.
+    """
     end, found = time.monotonic() + timeout, {}
     while len(found) < len(children):
         for child in set(children) - set(found):
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 found[child] = os.waitstatus_to_exitcode(status)
-                if child == children[0]:  # the record is closed; the others have a moment left
-                    end = min(end, time.monotonic() + 20)
+                if child == children[0]:  # the record is closed
+                    end = min(end, time.monotonic() + moment)
             elif time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.01)
@@ -175,10 +179,17 @@ def codes(children: list[int], timeout: float) -> list[int]:
 
 LOADED = (torch.distributed, run_trial, sharded)
 """Once, before the forks."""
+LATE = ("torch._dynamo", "torch.distributed.checkpoint", "pyarrow.parquet", "yaml")
+"""What each process would import when it first trains with others, saves and reads."""
+
+for module in LATE:
+    importlib.import_module(module)
+gc.collect()
+gc.freeze()  # the processes share these pages
 
 for line in sys.stdin:
     request = json.loads(line)
     world, port = request["world"], free_port()
     ranks = [Rank(rank=r, world_size=world, local_rank=r, master_port=port) for r in range(world)]
     children = [fork(request, rank) for rank in ranks]
-    print(json.dumps(codes(children, request["timeout"])), flush=True)
+    print(json.dumps(codes(children, request["timeout"], request["moment"])), flush=True)
