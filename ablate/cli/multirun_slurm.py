@@ -169,6 +169,6 @@ def _word(view: TrialView) -> str:
 
 def _advice(study: StudyDir) -> str:
     return (
-        f"To look: ablate status {study.name}, ablate watch {study.name}. To end them: "
-        f"ablate cancel {study.name}. The same command waits for them again."
+        f"To look: ablate status {study.word}, ablate watch {study.word}. To end them: "
+        f"ablate cancel {study.word}. The same command waits for them again."
     )

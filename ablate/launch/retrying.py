@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable
 
 from ablate.config.sources import edited
@@ -79,10 +80,10 @@ def refuse_edited(study: StudyDir, trials: Iterable[TrialDir]) -> None:
     if not changed:
         return
     said = "; ".join(f"{arm}: {', '.join(variants)}" for arm, variants in changed.items())
-    replace = " ".join(f"--replace {arm}" for arm in changed)
+    replace = " ".join(f"--replace {shlex.quote(arm)}" for arm in changed)
     raise StudyError(
         f"The code behind an import path was edited after {study.name} was planned ({said}), so "
-        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.name} "
+        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.word} "
         f"{replace}"
     )
 

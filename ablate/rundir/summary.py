@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ablate.rundir.attempt import Attempt
     from ablate.rundir.trial import TrialDir
 
-__all__ = ["mend_summary", "summary_damage", "write_summary"]
+__all__ = ["SEAL", "digest", "mend_summary", "summary_damage", "write_summary"]
 
 SEAL = "summary"
 """Key of attempt.json."""
@@ -35,7 +35,7 @@ def write_summary(attempt: Attempt, values: dict[str, Any]) -> bool:
     """
     path, own = attempt.trial.summary_path, attempt.path / names.SUMMARY
     write_json(own, values)
-    attempt.note(**{SEAL: _digest(own.read_bytes())})
+    attempt.note(**{SEAL: digest(own.read_bytes())})
     fsync_dir(attempt.path)
     if not attempt.is_current():
         return False
@@ -60,7 +60,7 @@ def summary_damage(trial: TrialDir) -> str | None:
         return f"{path} is missing, though the trial is done; its record counts. {retry}"
     try:
         seal = read_record(newest.path).get(SEAL) if newest is not None else None
-        now = _digest(path.read_bytes()) if seal else None
+        now = digest(path.read_bytes()) if seal else None
     except (StudyError, OSError) as error:
         return f"{path} cannot be checked ({error})."
     if seal == now:
@@ -89,7 +89,7 @@ def mend_summary(trial: TrialDir) -> str | None:
     if old := path.exists():
         os.rename(path, kept)
     write_atomic(path, text)
-    newest.note(**{SEAL: _digest(path.read_bytes())})
+    newest.note(**{SEAL: digest(path.read_bytes())})
     return f"{damage} That was done: {how}." + (f" The old file: {kept.name}." if old else "")
 
 
@@ -107,7 +107,7 @@ def _copy(attempt: Attempt) -> str | None:
     try:
         read_json(path)
         seal = attempt.record().get(SEAL)
-        whole = seal in (None, _digest(path.read_bytes()))
+        whole = seal in (None, digest(path.read_bytes()))
         return path.read_text(encoding="utf-8") if whole else None
     except (StudyError, OSError):
         return None
@@ -143,5 +143,5 @@ def _planned(trial: TrialDir) -> dict[str, Any]:
     return {k: facts[k] for k in FROM_ARM if facts.get(k) is not None}
 
 
-def _digest(data: bytes) -> str:
+def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]

@@ -79,7 +79,7 @@ def launch_plan(
         f"Submitted {sum(len(s.tasks) for s in arrays)} tasks as "
         f"{', '.join(s.job_id for s in arrays) or 'nothing'}"
         + (f"; {waiting} trials wait for the feeder" if waiting else "")
-        + f". Follow them: ablate status {study.name}"
+        + f". Follow them: ablate status {study.word}"
     )
     if left > 0:
         say(
