@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.abc
+import importlib.machinery
 import json
 import os
 import signal
@@ -19,6 +21,7 @@ import time
 import traceback
 import weakref
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch.distributed
@@ -179,11 +182,35 @@ def codes(children: list[int], timeout: float, moment: float) -> list[int]:
 
 LOADED = (torch.distributed, run_trial, sharded)
 """Once, before the forks."""
-LATE = ("torch._dynamo", "torch.distributed.checkpoint", "pyarrow.parquet", "yaml")
-"""What each process would import when it first trains with others, saves and reads."""
+LATE = ("torch.distributed.checkpoint", "pyarrow.parquet", "yaml")
+"""What each process would import when it saves and reads."""
+
+
+class Kept(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A module that is loaded, but counts as one that nobody has imported yet: whoever does is
+    given it, and waits for nothing. So each process meets `torch._dynamo` as a trial does, which
+    puts its import off (`ablate.train.lean`) until DDP or FSDP asks for it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._module = importlib.import_module(name)
+        self._spec = importlib.machinery.ModuleSpec(name, self, origin=self._module.__file__)
+        del sys.modules[name]
+        parent, _, last = name.rpartition(".")
+        delattr(sys.modules[parent], last)
+
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
+        return self._spec if fullname == self._spec.name else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
 
 for module in LATE:
     importlib.import_module(module)
+sys.meta_path.insert(0, Kept("torch._dynamo"))
 gc.collect()
 gc.freeze()  # the processes share these pages
 
