@@ -25,6 +25,7 @@ nor pandas.
 
 from ablate.rundir import incidents, names
 from ablate.rundir.attempt import Attempt
+from ablate.rundir.ended import Ended, read_ended
 from ablate.rundir.files import (
     append_line,
     check_writable,
@@ -54,6 +55,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "STATUSES",
     "Attempt",
+    "Ended",
     "State",
     "StudyDir",
     "Submission",
@@ -68,6 +70,7 @@ __all__ = [
     "keep_data",
     "list_studies",
     "names",
+    "read_ended",
     "read_json",
     "read_jsonl",
     "refuse_other_text",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ablate.rundir.attempt import Attempt
     from ablate.rundir.trial import TrialDir
 
-__all__ = ["summary_damage", "write_summary"]
+__all__ = ["SEAL", "digest", "summary_damage", "write_summary"]
 
 SEAL = "summary"
 """Key of attempt.json."""
@@ -26,7 +26,7 @@ def write_summary(attempt: Attempt, values: dict[str, Any]) -> None:
     """
     path = attempt.trial.summary_path
     write_json(path, values)
-    attempt.note(**{SEAL: _digest(path.read_bytes())})
+    attempt.note(**{SEAL: digest(path.read_bytes())})
     fsync_dir(path.parent)
     fsync_dir(attempt.path)
 
@@ -38,7 +38,7 @@ def summary_damage(trial: TrialDir) -> str | None:
     newest = trial.newest_attempt()
     try:
         seal = read_record(newest.path).get(SEAL) if newest is not None else None
-        now = _digest(trial.summary_path.read_bytes()) if seal else None
+        now = digest(trial.summary_path.read_bytes()) if seal else None
     except (StudyError, OSError) as error:
         return f"{trial.path / names.SUMMARY} cannot be checked ({error})."
     if seal is None and newest is not None and not trial.summary_path.exists():
@@ -48,5 +48,5 @@ def summary_damage(trial: TrialDir) -> str | None:
     return f"{trial.summary_path} was changed after the trial had written it."
 
 
-def _digest(data: bytes) -> str:
+def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]

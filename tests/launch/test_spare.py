@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -47,8 +46,9 @@ def test_a_trial_starts_though_the_process_that_waited_was_killed(
 ) -> None:
     trial = make_trial(tmp_path, "arm")
     with pool:
-        os.kill(spare_of(pool), signal.SIGKILL)
-        time.sleep(0.1)
+        spare = spare_of(pool)
+        os.kill(spare, signal.SIGKILL)
+        wait_for(lambda: process_started(spare) is None)
         assert run_missing([trial], pool, workers=1) is None
     assert trial.state().status == "done"
     assert len(trial.attempts()) == 1
