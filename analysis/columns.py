@@ -1,74 +1,104 @@
-"""The curves of many ended trials at once: every file decoded into its place in one array a column.
+"""The curves of ended trials that are alike, decoded into their places in one array a column.
 
 Nothing is held twice, and no Python runs between the files but a few lines, so that two cores are
-used while a third part of the work (states, summaries, configurations) goes on beside it.
+used. Memory is asked of the system before, while the small files are read: a machine may take as
+long to give it out as to decode the files into it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Columns", "read_columns"]
+__all__ = ["Room", "decode", "reserve", "touch"]
 
 _THREADS = 2
 _KINDS = {"int64": np.dtype(np.int64), "double": np.dtype(np.float64)}
+_PIECE = 1 << 22
+"""Numbers that are touched between two looks at whether to stop."""
 
 
-class Columns(NamedTuple):
-    lengths: list[int]
-    """Rows of each file."""
+class Room(NamedTuple):
+    """Where the columns of files go, as long as they are alike."""
+
+    paths: Sequence[str]
+    schema: Any
+    """Parquet's, of all files."""
+    rows: int
+    """Of each file."""
     names: list[str]
     """Of all columns that there are."""
-    columns: dict[str, np.ndarray]
-    """Of all files, one after another; what is null is not a number."""
+    arrays: dict[str, np.ndarray]
+    """Of the columns that are read: all files, one after another; null is not a number."""
 
 
-def read_columns(
-    paths: Sequence[Path], wanted: Collection[str] | None, left_out: Collection[str]
-) -> Columns | None:
-    """All files of equal columns of numbers; None where they are not, or one is missing or damaged.
+def reserve(
+    paths: Sequence[str], wanted: Collection[str] | None, left_out: Collection[str]
+) -> Room | None:
+    """Room for as many files as are like the one of middle size; None where that is damaged or more
+    than numbers, or there is none.
 
     Args:
         paths: of metrics.parquet.
         wanted: columns; None: all.
         left_out: never read.
     """
+    sizes = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            sizes.append((os.path.getsize(path), path))
     try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            metas = list(pool.map(pq.read_metadata, paths))
-            first = metas[0].schema
-            schema = first.to_arrow_schema()
-            there = [n for n in schema.names if n not in left_out]
-            names = [n for n in there if wanted is None or n in wanted]
-            kinds = [str(schema.field(n).type) for n in names]
-            if any(kind not in _KINDS for kind in kinds):
-                return None
-            if not all(meta.schema.equals(first) for meta in metas):
-                return None
-            lengths = [meta.num_rows for meta in metas]
-            ends = np.cumsum(lengths)
-            types = [_KINDS[kind] for kind in kinds]
-            made = {n: np.empty(ends[-1], kind) for n, kind in zip(names, types, strict=True)}
+        meta = pq.read_metadata(sorted(sizes)[len(sizes) // 2][1])
+        kinds = {f.name: str(f.type) for f in meta.schema.to_arrow_schema()}
+        names = [name for name in kinds if name not in left_out]
+        read = [name for name in names if wanted is None or name in wanted]
+        rows = meta.num_rows * len(paths)
+        arrays = {name: np.empty(rows, _KINDS[kinds[name]]) for name in read}
+    except (OSError, pa.ArrowException, IndexError, KeyError):
+        return None
+    return Room(paths, meta.schema, meta.num_rows, names, arrays)
 
-            def fill(i: int) -> bool:
-                file = pq.ParquetFile(paths[i], metadata=metas[i], memory_map=True)
-                table = file.read(names, use_threads=False)
-                place = slice(int(ends[i]) - lengths[i], int(ends[i]))
-                for name in names:
-                    values = table.column(name)
-                    if values.null_count and made[name].dtype.kind == "i":
-                        return False
-                    made[name][place] = values.to_numpy()
-                return True
 
-            whole = all(pool.map(fill, range(len(paths))))
-            return Columns(lengths, there, made) if whole else None
-    except (OSError, pa.ArrowException, IndexError):
-        return None  # the slow way says what is wrong
+def touch(room: Room, enough: threading.Event) -> None:
+    """Has the system give out the memory of the arrays, until it is told to stop."""
+    for array in room.arrays.values():
+        for start in range(0, len(array), _PIECE):
+            if enough.is_set():
+                return
+            array[start : start + _PIECE] = 0
+
+
+def decode(room: Room, chosen: Sequence[int]) -> set[int]:
+    """Fills the places of those of the chosen files that are like the others, and says which."""
+
+    def fill(i: int) -> bool:
+        try:
+            # Mapped, its pages would cost more than reading it; read ahead, it is copied twice.
+            file = pq.ParquetFile(pa.OSFile(room.paths[i]), pre_buffer=False)
+            if file.metadata.num_rows != room.rows or not file.metadata.schema.equals(room.schema):
+                return False
+            table = file.read(list(room.arrays), use_threads=False)
+        except (OSError, pa.ArrowException):
+            return False
+        place = slice(i * room.rows, (i + 1) * room.rows)
+        for array, values in zip(room.arrays.values(), table.columns, strict=True):
+            if values.null_count and array.dtype.kind == "i":
+                return False
+            array[place] = values.to_numpy()
+        return True
+
+    def fill_all(part: Sequence[int]) -> list[int]:
+        return [i for i in part if fill(i)]
+
+    # A task a thread: handing out a thousand of them would hold the threads up.
+    with ThreadPoolExecutor(_THREADS) as pool:
+        parts = pool.map(fill_all, [chosen[k::_THREADS] for k in range(_THREADS)])
+        return {i for part in parts for i in part}

@@ -62,7 +62,7 @@ def check_against_record(
 
 
 def _equal(a: Any, b: float) -> bool:
-    return isinstance(a, int | float) and bool(np.isclose(a, b, rtol=_SAME, atol=0.0))
+    return isinstance(a, int | float) and abs(a - b) <= _SAME * abs(b)
 
 
 def _final(

@@ -12,7 +12,16 @@ import yaml
 
 from ablate.analysis.damage import damaged_row
 from ablate.errors import StudyError
-from ablate.rundir import ENDED, StudyDir, TrialDir, read_jsonl, summary_damage
+from ablate.rundir import (
+    ENDED,
+    Ended,
+    State,
+    StudyDir,
+    TrialDir,
+    read_ended,
+    read_jsonl,
+    summary_damage,
+)
 from ablate.rundir.names import CONFIG, EVENTS
 
 __all__ = ["KEYS", "flatten", "read_config", "read_events", "read_index", "trial_row"]
@@ -20,7 +29,10 @@ __all__ = ["KEYS", "flatten", "read_config", "read_events", "read_index", "trial
 KEYS = ["study", "id", "arm", "seed"]
 """The columns that every frame starts with; (study, id) names a trial."""
 
-_SECTION = re.compile(r"^(?=[A-Za-z_][\w-]*:)", re.MULTILINE)
+_SECTION = re.compile(r"\n(?=[A-Za-z_])")
+_HEAD = re.compile(r"[A-Za-z_]\w*:")
+_ENTRY = re.compile(r"  [A-Za-z_]\w*: *\S")
+"""One of a section that goes no deeper."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -38,16 +50,18 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def read_index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Everything but the curves."""
     arms = {a["name"]: a for a in manifest.get("arms", [])}
+    name = study.name
     rows, configs, events = [], [], []
     source = {t: s.source for s in study.submissions() for t in s.jobs_of_trials()}
     for entry in manifest.get("trials", []):
         trial = study.trial(entry["id"])
+        ended = read_ended(trial)
         row = {"source": source.get(entry["id"])} | trial_row(
-            study.name, trial, entry, arms.get(entry["arm"], {})
+            name, trial, entry, arms.get(entry["arm"], {}), ended
         )
         try:
-            config = read_config(trial)
-            happened = read_events(trial, ended=row["status"] in ENDED)
+            config = read_config(trial, ended)
+            happened = read_events(trial, row["status"] in ENDED, ended)
         except StudyError as error:
             row, config, happened = damaged_row(row, str(error)), {}, []
         rows.append(row)
@@ -56,10 +70,10 @@ def read_index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "configs": configs, "events": events}
 
 
-def read_config(trial: TrialDir) -> dict[str, Any]:
+def read_config(trial: TrialDir, ended: Ended | None = None) -> dict[str, Any]:
     """The flat configuration; empty where the trial is planned and not yet written."""
     try:
-        text = (trial.path / CONFIG).read_text(encoding="utf-8")
+        text = ended.config if ended else (trial.path / CONFIG).read_text(encoding="utf-8")
     except FileNotFoundError:
         if trial.path.exists():
             raise StudyError(
@@ -72,8 +86,10 @@ def read_config(trial: TrialDir) -> dict[str, Any]:
     try:
         if "&" in text or "---" in text:  # anchors and documents reach over sections
             return flatten(trial.config() or {})
-        for section in _SECTION.split(text):
-            flat |= _section(section)
+        *sections, last = _SECTION.split(text)
+        for section in sections:
+            flat |= _section(section + "\n")  # which a block of text may end with
+        flat |= _section(last)
     except yaml.YAMLError as error:
         raise StudyError(f"{trial.path / CONFIG} is damaged: {error}") from None
     if not flat:
@@ -83,16 +99,35 @@ def read_config(trial: TrialDir) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _section(text: str) -> dict[str, Any]:
-    """Trials of a study share most sections; each is parsed once."""
+    """Trials of a study share most sections, and most lines of the others; each is parsed once."""
+    head, *lines = text.rstrip("\n").split("\n")
+    if lines and _HEAD.fullmatch(head) and all(map(_ENTRY.match, lines)):
+        try:
+            (key,) = _line(head)  # `on:` is a truth value
+            return flatten({key: {k: v for line in lines for k, v in _line(line).items()}})
+        except yaml.YAMLError:
+            pass  # what is quoted over several lines
     tree = yaml.load(text, _LOADER)
     return flatten(tree) if isinstance(tree, Mapping) else {}
 
 
+@lru_cache(maxsize=16384)
+def _line(text: str) -> dict[str, Any]:
+    tree = yaml.load(text, _LOADER)
+    if not isinstance(tree, Mapping):
+        raise yaml.YAMLError(text)
+    return dict(tree)
+
+
 def trial_row(
-    study: str, trial: TrialDir, entry: Mapping[str, Any], arm: Mapping[str, Any]
+    study: str,
+    trial: TrialDir,
+    entry: Mapping[str, Any],
+    arm: Mapping[str, Any],
+    ended: Ended | None = None,
 ) -> dict[str, Any]:
     """A row of `trials`: what was planned, where it stands, and what its summary says."""
-    state = trial.live_state()
+    state, summary, damage = (ended.state, ended.summary, None) if ended else _standing(trial)
     row: dict[str, Any] = {
         "study": study,
         "id": trial.id,
@@ -111,6 +146,14 @@ def trial_row(
         "flops_per_token": arm.get("flops_per_token"),
     }
     row |= {f"level/{factor}": label for factor, label in (arm.get("levels") or {}).items()}
+    row["damage"] = damage
+    row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
+    return row
+
+
+def _standing(trial: TrialDir) -> tuple[State, dict[str, Any], str | None]:
+    """State and summary of any trial, and what is wrong with them or with the attempts."""
+    state = trial.live_state()
     damage, attempts = state.damage or "", trial.record_damage()
     # The state's own word counts: a summary left by an earlier attempt says nothing of an
     # unfinished trial.
@@ -124,15 +167,18 @@ def trial_row(
         damage = " ".join(filter(None, (damage, wrong)))
     if attempts is not None and attempts not in damage:  # as where its seal could not be read
         damage = f"{damage} {attempts}".strip()
-    row["damage"] = damage or None
-    row |= {k: v for k, v in flatten(summary).items() if row.get(k) is None}
-    return row
+    return state, summary, damage or None
 
 
-def read_events(trial: TrialDir, *, ended: bool) -> list[dict[str, Any]]:
+def read_events(
+    trial: TrialDir, has_ended: bool, ended: Ended | None = None
+) -> list[dict[str, Any]]:
     """The events that count; nested values as JSON."""
-    if ended and trial.events_path.exists():
-        events: Iterable[Mapping[str, Any]] = read_jsonl(trial.events_path)
+    events: Iterable[Mapping[str, Any]]
+    if ended:
+        events = ended.events
+    elif has_ended and trial.events_path.exists():
+        events = read_jsonl(trial.events_path)
     else:
         events = trial.stitched(EVENTS)
     return [

@@ -44,7 +44,7 @@ def read_curve(trial: TrialDir, *, ended: bool, wanted: Collection[str] | None =
     """
     if ended:
         try:
-            file = pq.ParquetFile(trial.metrics_path, memory_map=True)
+            file = pq.ParquetFile(trial.metrics_path, pre_buffer=False)
             names = [n for n in file.schema_arrow.names if n not in _KEYS]
             asked = [n for n in names if wanted is None or n in wanted]
             return Curve(file.read(asked, use_threads=False), names)

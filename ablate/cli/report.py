@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,6 @@ def _report(
 ) -> tuple[Judgement, dict[str, Any]]:
     """The judgement, and the object that --json prints of it."""
     # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
-    from ablate.analysis.beside import beside
     from ablate.analysis.foreign import load_csv
     from ablate.analysis.frames import load
     from ablate.analysis.judgement import judge, plain
@@ -93,20 +92,19 @@ def _report(
     from ablate.analysis.registry import sections
     from ablate.analysis.terminal import show
 
-    later: list[Callable[[], None]] = []
     wanted = {"tokens", *METRICS, *([options.metric] if options.metric else [])}
     if isinstance(source, Path):
         own = {"metric": options.metric} if options.metric else {}
         j = judge(load_csv(source, baseline=options.baseline, **own))
     else:
-        frames = load(source.path, columns=sorted(wanted), later=later)
+        frames = load(source.path, columns=sorted(wanted))
         j = judge(frames, metric=options.metric, partial=options.partial)
     folder = _folder(source, options.metric) if options.out is None else Path(options.out)
     if options.out is not None and not alone:
         folder /= j.study
     check_writable(folder, "--out", "Name another with `--out DIR`")  # before all is printed
     material = Material(j)
-    with beside(*later), drawing(material, folder):
+    with drawing(material, folder):
         made = sections(material)
         if not options.json:
             show(j, made=made)

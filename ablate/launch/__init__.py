@@ -8,7 +8,7 @@ outcome.py  exception -> class of the end
 stitch.py   attempts -> metrics.parquet, events.jsonl
 freeze.py   plan -> manifest and configurations on disk
 runner.py   what trains a trial, imported
-pool.py     a warm process that forks one child per trial
+pool.py     a warm process (`forks.py`) that forks one child per trial (`children.py`)
 stacks.py   trials that start together; `together.py`: a thread for each, in one process
 local.py    the queue: what is missing, on so many workers
 singles.py  trials that are run without a sweep

@@ -1,4 +1,5 @@
-"""The warm process: it imports torch once, never runs an operation, and forks a child per trial.
+"""The warm process: it imports torch once, never runs an operation, and forks a child per trial,
+each before its trial is known: the next one waits for it while others train.
 
     python -m ablate.launch.forks MODULE:FUNCTION
 
@@ -13,6 +14,7 @@ outlives a launcher that was killed. On standard output {"event": "ready", "gpus
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -20,13 +22,13 @@ import os
 import select
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ablate.config.schema import TrialConfig
 from ablate.errors import AblateError, TrialEndedError, TrialHeldError
+from ablate.launch.children import CRASHED, RAN, Child, become_child, exit_with
 from ablate.launch.job import NOT_OURS, FencedOffError, run_job
 from ablate.launch.runner import load_runner
 from ablate.launch.stop import SIGNALS
@@ -39,8 +41,10 @@ __all__ = ["CRASHED", "ENDED_ALREADY", "FENCED_OFF", "HELD", "RAN", "serve"]
 _LATE = ("torch.utils._device", "torch.utils.serialization.config", "torch.profiler._cupti_monitor")
 """What torch imports when it first builds, saves and trains."""
 
-RAN, CRASHED, HELD, ENDED_ALREADY, FENCED_OFF = 0, 1, 4, 5, 6
-"""What a child tells of each of its trials; how the trial ended stands in its state."""
+HELD, ENDED_ALREADY, FENCED_OFF = 4, 5, 6
+"""What a child tells of each of its trials, besides RAN and CRASHED; how the trial ended stands in
+its state.
+"""
 
 
 def serve(runner: str) -> None:
@@ -62,11 +66,18 @@ def serve(runner: str) -> None:
     server.loop()
 
 
+IDLE_SECONDS = 0.05
+"""Forking takes a core for 10 ms, which a trial that has just been started needs itself."""
+
+
 class Server:
     def __init__(self, replies: int, run: Callable[..., Any]) -> None:
         self._replies, self._run = replies, run
-        self._children: dict[int, tuple[list[str], int]] = {}
-        """Process -> its trials, and where it tells their codes."""
+        self._children: dict[int, Child] = {}
+        """By process, until it is gone."""
+        self._telling: dict[int, Child] = {}
+        """By `told`, until its codes are known."""
+        self._spare: Child | None = None
         self._input, self._open = b"", True
         self._wake, wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -84,12 +95,22 @@ class Server:
 
     def loop(self) -> None:
         while self._open or self._children:
-            ready, _, _ = select.select([0] * self._open + [self._wake], [], [], 1.0)
+            # What a child holds on its GPU is free once it is gone, and not when it says its codes.
+            early = [told for told, child in self._telling.items() if not child.on_gpu]
+            lacking = self._open and self._spare is None
+            patience = IDLE_SECONDS if lacking else 1.0
+            ready, _, _ = select.select([0] * self._open + [self._wake, *early], [], [], patience)
+            if lacking and not ready:
+                self._spare = self._fork()
             if self._wake in ready:
                 os.read(self._wake, 4096)
+            for told in set(ready) & set(early):
+                self._hear(told)
             if 0 in ready:
                 self._read()
             self._reap()
+        if self._spare is not None:
+            self._spare.dismiss()
 
     def stop(self) -> None:
         for pid in list(self._children):
@@ -112,38 +133,36 @@ class Server:
                 self.stop()
 
     def _start(self, request: dict[str, Any]) -> None:
-        parent = os.getpid()
-        told, tell = os.pipe()
-        os.set_blocking(told, False)  # what the child starts may hold on to the other end
-        pid = os.fork()
-        if pid == 0:
-            os.close(told)
-            _become_child(self._replies)
-            _exit_with(lambda: _tell(tell, _run_trials(request, parent, self._run)))
-        os.close(tell)
-        self._children[pid] = request["trials"], told
+        child, self._spare = self._spare, None
+        if child is None or child.is_gone():
+            child = self._fork()
+        child.start(request)
+        self._children[child.pid] = self._telling[child.told] = child
+
+    def _fork(self) -> Child:
+        return Child.fork(self._replies, functools.partial(_run_trials, os.getpid(), self._run))
+
+    def _hear(self, told: int) -> None:
+        """The codes, without waiting for the end of a process that has nothing left to do."""
+        child = self._telling.pop(told)
+        if codes := child.codes():
+            self.reply(event="ended", trials=child.trials, codes=codes)
+            child.trials = []
 
     def _reap(self) -> None:
-        for pid in list(self._children):
+        for pid, child in list(self._children.items()):
             done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                trials, told = self._children.pop(pid)
-                codes = _codes(told) or [os.waitstatus_to_exitcode(status)] * len(trials)
-                self.reply(event="ended", trials=trials, codes=codes)
+            if not done:
+                continue
+            del self._children[pid]
+            if child.told in self._telling:
+                self._hear(child.told)
+            if child.trials:
+                codes = [os.waitstatus_to_exitcode(status)] * len(child.trials)
+                self.reply(event="ended", trials=child.trials, codes=codes)
 
 
-def _tell(to: int, codes: list[int]) -> int:
-    os.write(to, bytes(codes))
-    return RAN
-
-
-def _codes(told: int) -> list[int]:
-    """Empty where the child came to no end of its own."""
-    with os.fdopen(told, "rb", buffering=0) as file:
-        return list(file.read(4096) or b"")
-
-
-def _run_trials(request: dict[str, Any], parent: int, run: Callable[..., Any]) -> list[int]:
+def _run_trials(parent: int, run: Callable[..., Any], request: dict[str, Any]) -> list[int]:
     """The code of each."""
     if request.get("gpu") is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_gpu(request["gpu"], os.environ)
@@ -192,8 +211,8 @@ def _check(configs: list[dict[str, Any]]) -> str | None:
     question, answer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become_child(question)
-        _exit_with(check)
+        become_child(question)
+        exit_with(check)
     os.close(answer)
     with os.fdopen(question, "rb") as file:
         text = file.read().decode()
@@ -209,34 +228,10 @@ def _count_gpus() -> int:
     if pid == 0:
         import torch
 
-        _exit_with(lambda: min(torch.cuda.device_count(), 200))
+        exit_with(lambda: min(torch.cuda.device_count(), 200))
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     return max(code, 0)
-
-
-def _become_child(close: int) -> None:
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, *SIGNALS):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.close(close)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-
-
-def _exit_with(action: Callable[[], int]) -> None:
-    """Never returns: what the parent would have done next is none of the child's business."""
-    code = CRASHED
-    try:
-        code = action()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 if __name__ == "__main__":

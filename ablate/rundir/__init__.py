@@ -26,6 +26,7 @@ nor pandas.
 
 from ablate.rundir import incidents, names
 from ablate.rundir.attempt import Attempt
+from ablate.rundir.ended import Ended, read_ended
 from ablate.rundir.files import (
     append_line,
     check_writable,
@@ -55,6 +56,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "STATUSES",
     "Attempt",
+    "Ended",
     "State",
     "StudyDir",
     "Submission",
@@ -70,6 +72,7 @@ __all__ = [
     "list_studies",
     "mend_summary",
     "names",
+    "read_ended",
     "read_json",
     "read_jsonl",
     "refuse_other_text",

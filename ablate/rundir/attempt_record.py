@@ -16,7 +16,7 @@ from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.files import has_content, read_json, read_jsonl
 
-__all__ = ["read_record", "told_by_logs"]
+__all__ = ["read_record", "told_by_logs", "wrong_values"]
 
 KINDS: dict[str, type | tuple[type, ...]] = {
     "host": str,
@@ -61,14 +61,19 @@ def _read(folder: Path) -> dict[str, Any]:
             raise StudyError(f"{path} is missing.")
         return {}
     record = read_json(path, remedy="")
-    wrong = [k for k, kind in KINDS.items() if not _is_a(record.get(k), kind)]
+    if wrong := wrong_values(record):
+        said = ", ".join(f"{k}={str(record[k])[:40]!r}" for k in wrong)
+        raise StudyError(f"{path} is damaged (it says {said}).")
+    return record
+
+
+def wrong_values(record: Mapping[str, Any]) -> list[str]:
+    """The keys under which it holds what no attempt writes."""
+    wrong = [k for k, kind in KINDS.items() if k in record and not _is_a(record[k], kind)]
     resumed = record.get("resumed")
     if isinstance(resumed, dict) and not _is_place(resumed):
         wrong.append("resumed")
-    if wrong:
-        said = ", ".join(f"{k}={str(record[k])[:40]!r}" for k in dict.fromkeys(wrong))
-        raise StudyError(f"{path} is damaged (it says {said}).")
-    return record
+    return wrong
 
 
 def told_by_logs(folder: Path, earlier: Mapping[int, Path]) -> dict[str, Any]:

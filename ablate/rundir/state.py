@@ -11,7 +11,7 @@ from typing import Any
 from ablate.errors import StudyError
 from ablate.rundir.files import read_json
 
-__all__ = ["ENDED", "OUTCOMES", "STATUSES", "State", "read_state"]
+__all__ = ["ENDED", "OUTCOMES", "STATUSES", "State", "is_state", "read_state"]
 
 STATUSES = ("pending", "running", "preempted", "done", "diverged", "failed", "cancelled")
 ENDED = ("done", "diverged", "failed", "cancelled")
@@ -59,14 +59,20 @@ class State:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> State:
-        known = {f.name for f in dataclasses.fields(cls)} - {"damage"}
-        return cls(**{k: v for k, v in values.items() if k in known})
+        return cls(**{k: v for k, v in values.items() if k in _WRITTEN})
+
+
+_WRITTEN = {f.name for f in dataclasses.fields(State)} - {"damage"}
+
+
+def is_state(values: Mapping[str, Any]) -> bool:
+    whole = all(isinstance(values.get(k, 0), int) for k in ("step", "steps", "attempt"))
+    return whole and values.get("status", "pending") in STATUSES
 
 
 def read_state(path: Path, remedy: str = "") -> State:
     """Raises StudyError, which ends in `remedy`, where the file holds no state."""
     values = read_json(path, remedy)
-    whole = all(isinstance(values.get(k, 0), int) for k in ("step", "steps", "attempt"))
-    if values.get("status", "pending") not in STATUSES or not whole:
+    if not is_state(values):
         raise StudyError(f"{path} is damaged (it says {str(values)[:60]!r}). {remedy}")
     return State.from_dict(values)

@@ -112,7 +112,7 @@ class StudyDir:
         write_json(self.manifest_path, manifest)
 
     def trial(self, id: str) -> TrialDir:
-        return TrialDir(self.path / names.TRIALS / id)
+        return TrialDir(Path(f"{self.path}/{names.TRIALS}/{id}"))
 
     def trials(self) -> list[TrialDir]:
         """The trials that the manifest names, in its order."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,14 +15,14 @@ import pytest
 import studies
 import yaml
 
-from ablate.analysis import columns, judge, load, load_csv
+from ablate.analysis import columns, curves, judge, load, load_csv
 from ablate.analysis.bands import bands
 from ablate.analysis.frames import KEYS, flatten
 from ablate.config.compose import Composer
 from ablate.errors import DataError, StudyError
 from ablate.launch.stitch import write_table
 from ablate.plan import resolve
-from ablate.rundir import State, StudyDir
+from ablate.rundir import State, StudyDir, TrialDir, write_json
 
 
 def test_frames_have_the_documented_keys_and_one_row_a_trial_and_step(tmp_path: Path) -> None:
@@ -166,60 +168,116 @@ def test_unequal_lengths_from_elsewhere_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyDir:
-    """A study that is large enough for a cache."""
-    monkeypatch.setattr("ablate.analysis.frames.LEAST_ROWS", 100)
-    monkeypatch.setattr("ablate.analysis.cached._LEAST_TRIALS", 4)
-    values = studies.values({"base": 0, "rope": 0.1}, range(2))
-    return studies.write_study(tmp_path / "s", values, parquet=True)
+    """A study that is large enough to be decoded at once."""
+    monkeypatch.setattr("ablate.analysis.curves._LEAST_TRIALS", 4)
+    values = studies.values({"base": 0, "rope": 0.1}, range(3))
+    return studies.write_study(tmp_path / "s", values, steps=12, parquet=True)
 
 
-def test_a_cached_study_is_the_same_study(large: StudyDir) -> None:
-    some = load(large.path, columns=["train/loss"])
-    first = load(large.path)
-    assert list((large.path / ".cache").iterdir())
-    again, some_again = load(large.path), load(large.path, columns=["train/loss"])
-    for one, other in ((first, again), (some, some_again)):
-        pd.testing.assert_frame_equal(one.curves, other.curves)
-        pd.testing.assert_frame_equal(one.trials, other.trials)
-        pd.testing.assert_frame_equal(one.events, other.events)
-        assert one.configs == other.configs
-    again.curves["train/loss"] = 0.0  # the reader's own
-    assert (load(large.path).curves["train/loss"] > 0).all()
+def with_nulls(table: pa.Table, name: str, every: int) -> pa.Table:
+    values = [None if i % every == 0 else v for i, v in enumerate(table[name].to_pylist())]
+    return table.set_column(table.column_names.index(name), name, pa.array(values, pa.float64()))
 
 
-@pytest.mark.parametrize("written", ["as before", "as now", "nulls", "unequal", "one is missing"])
+def change(trial: TrialDir, how: str) -> None:
+    path, table = trial.metrics_path, pq.read_table(trial.metrics_path)
+    step = table.column_names.index("step")
+    match how:
+        case "has fewer columns":
+            write_table(table.drop_columns(["train/loss"]), path)
+        case "has more columns":
+            write_table(table.append_column("extra", table["train/loss"]), path)
+        case "is shorter":
+            write_table(table.slice(0, 7), path)
+        case "is empty":
+            write_table(table.slice(0, 0), path)
+        case "has fractions":
+            write_table(table.set_column(step, "step", table["step"].cast(pa.float64())), path)
+        case "has nulls among whole numbers":
+            steps = pa.array([None, *table["step"].to_pylist()[1:]], pa.int64())
+            write_table(table.set_column(step, "step", steps), path)
+        case "has text":
+            text = pa.array(["x"] * len(table))
+            write_table(table.set_column(2, table.column_names[2], text), path)
+        case "is missing":
+            path.unlink()
+        case "is damaged":
+            path.write_bytes(path.read_bytes()[:200])
+        case "is damaged in the middle":
+            data = path.read_bytes()
+            path.write_bytes(data[:4] + bytes(30) + data[34:])
+        case "has no folder":
+            shutil.rmtree(trial.path)
+        case "runs":
+            trial.acquire(again=("done",))
+
+
+CHANGES = ["has fewer columns", "has more columns", "is shorter", "is empty", "has fractions",
+           "has nulls among whole numbers", "has text", "is missing", "is damaged",
+           "is damaged in the middle", "has no folder", "runs"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "number"), [(how, i % 6) for i, how in enumerate(CHANGES)])
+def test_one_trial_among_others_that_are_alike_is_read_as_if_each_were_alone(
+    large: StudyDir, how: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for trial in large.trials():
+        write_table(pq.read_table(trial.metrics_path), trial.metrics_path)
+    change(large.trials()[number], how)
+    seen: list[set[int]] = []
+    decode = curves.decode
+    monkeypatch.setattr(curves, "decode", lambda *a: seen.append(decode(*a)) or seen[-1])
+    found = {asked: load(large.path, columns=asked) for asked in (None, ("train/loss",))}
+    assert seen == [set(range(6)) - {number}] * 2, "the others are decoded at once"
+    monkeypatch.setattr("ablate.analysis.frames.prepare", lambda *_: None)
+    for asked, at_once in found.items():
+        one_by_one = load(large.path, columns=asked)
+        pd.testing.assert_frame_equal(at_once.curves, one_by_one.curves)
+        pd.testing.assert_frame_equal(at_once.trials, one_by_one.trials)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("written", ["as before", "as now", "with nulls"])
 def test_curves_decoded_at_once_are_those_read_one_by_one(
     large: StudyDir, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, trial in enumerate(large.trials()):
         table = pq.read_table(trial.metrics_path)
-        if written == "nulls":
-            loss = [None if i % 3 == number else x for i, x in enumerate(table["train/loss"])]
-            values = pa.array([None if x is None else x.as_py() for x in loss], pa.float64())
-            table = table.set_column(table.column_names.index("train/loss"), "train/loss", values)
-        elif written == "unequal" and number == 1:
-            table = table.drop_columns(["train/loss"])
         if written == "as before":
             pq.write_table(table, trial.metrics_path, compression="zstd")
         else:
+            nulls = written == "with nulls"
+            table = with_nulls(table, "train/loss", number + 2) if nulls else table
             write_table(table, trial.metrics_path)
-    if written == "one is missing":
-        large.trials()[2].metrics_path.unlink()
-    at_once = columns.read_columns([t.metrics_path for t in large.trials()], None, KEYS)
-    assert (at_once is None) == (written in ("unequal", "one is missing"))
-    found = {}
-    for asked in (None, ["train/loss"]):
-        shutil.rmtree(large.path / ".cache", ignore_errors=True)
-        found[str(asked)] = load(large.path, columns=asked), load(large.path)
-    monkeypatch.setattr("ablate.analysis.frames.read_columns", lambda *_: None)
-    for asked in (None, ["train/loss"]):
-        shutil.rmtree(large.path / ".cache", ignore_errors=True)
-        first, again = found[str(asked)]
-        pd.testing.assert_frame_equal(load(large.path, columns=asked).curves, first.curves)
-        pd.testing.assert_frame_equal(load(large.path).curves, again.curves)
+    paths = [str(trial.metrics_path) for trial in large.trials()]
+    room = columns.reserve(paths, None, KEYS)
+    assert room is not None
+    assert columns.decode(room, range(6)) == set(range(6))
+    found = {asked: load(large.path, columns=asked) for asked in (None, ("train/loss",))}
+    monkeypatch.setattr("ablate.analysis.frames.prepare", lambda *_: None)
+    for asked, at_once in found.items():
+        pd.testing.assert_frame_equal(at_once.curves, load(large.path, columns=asked).curves)
+    found[None].curves["train/loss"] = 0.0  # the reader's own
+    assert (load(large.path).curves["train/loss"].fillna(1.0) > 0).all()
 
 
-def test_nothing_stale_comes_out_of_the_cache(large: StudyDir) -> None:
+def test_memory_that_was_touched_before_holds_the_same(large: StudyDir) -> None:
+    rows = [{"id": t.id, "arm": "a", "seed": 0, "study": "s", "status": "done"}
+            for t in large.trials()]  # fmt: skip
+    made = []
+    for enough in (True, False):
+        stop = threading.Event()
+        if enough:
+            stop.set()
+        prepared = curves.prepare(large, rows, None, stop)
+        assert prepared is not None
+        made.append(curves.read_curves(large, rows, None, prepared))
+    assert made[0].columns.keys() == made[1].columns.keys()
+    for name, values in made[0].columns.items():
+        np.testing.assert_array_equal(values, made[1].columns[name])
+
+
+def test_whatever_changed_is_read_anew(large: StudyDir) -> None:
     before = load(large.path)
     trial = large.trials()[1]
     curve = pd.read_parquet(trial.metrics_path).assign(**{"train/loss": 7.0})
@@ -227,10 +285,18 @@ def test_nothing_stale_comes_out_of_the_cache(large: StudyDir) -> None:
     after = load(large.path).curves
     assert (after.loc[after["id"] == trial.id, "train/loss"] == 7.0).all()
     assert len(after) == len(before.curves)
-    assert len(list((large.path / ".cache").iterdir())) == 1
+    summary = trial.summary() or {}
+    write_json(trial.summary_path, {**summary, "flops": 12.0})
+    assert load(large.path).trials.set_index("id").loc[trial.id, "flops"] == 12.0
     # A new attempt is a new state, whatever the files of the old one say.
     trial.acquire(again=("done",))
     assert load(large.path).trials.set_index("id").loc[trial.id, "status"] == "running"
+    shutil.rmtree(trial.path)
+    assert load(large.path).trials.set_index("id").loc[trial.id, "status"] == "pending"
+    manifest = large.manifest()
+    more = {**manifest["trials"][1], "id": "more-s9-00000000", "seed": 9}
+    write_json(large.manifest_path, {**manifest, "trials": [*manifest["trials"], more]})
+    assert load(large.path).trials["seed"].tolist() == [*before.trials["seed"], 9]
 
 
 def test_sections_that_trials_share_are_parsed_once_and_the_same(tmp_path: Path) -> None:

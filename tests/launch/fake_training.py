@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,7 +63,20 @@ def run(
             attempt.commit_checkpoint(step)
         if reason:
             return FakeResult("preempted", step, reason=reason)
+    if "linger" in fake:
+        sys.stdout = Lingering(fake["linger"])
     return FakeResult("done", steps, summary={"val/bpb": LOSS / steps, "steps": steps})
+
+
+class Lingering(io.StringIO):
+    """Keeps the process, which flushes it last of all."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def flush(self) -> None:
+        time.sleep(self.seconds)
 
 
 def run_seated(
