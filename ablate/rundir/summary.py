@@ -55,7 +55,7 @@ def summary_damage(trial: TrialDir) -> str | None:
     wrote, which has no seal, as for one that is whole.
     """
     newest, path = trial.newest_attempt(), trial.summary_path
-    retry = f"`ablate retry {names.word_of(trial.study_path)}` writes it anew."
+    retry = f"{names.retry_of(trial.study_path)} writes it anew."
     if newest is not None and not path.exists():
         return f"{path} is missing, though the trial is done; its record counts. {retry}"
     try:

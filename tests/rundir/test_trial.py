@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.errors import TrialEndedError, TrialHeldError
+from ablate.errors import StudyError, TrialEndedError, TrialHeldError
 from ablate.rundir import Attempt, State, TrialDir, summary_damage, write_summary
 from ablate.rundir.names import ATTEMPT, METRICS, STATE
 
@@ -72,6 +72,21 @@ def test_an_attempt_that_was_fenced_off_changes_nothing_outside_its_folder(tmp_p
     assert trial.state() == before
     assert second.release(State(status="preempted", step=7))
     assert trial.state().status == "preempted"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "a: [1", "\x00"])
+def test_a_damaged_configuration_is_written_anew_by_the_launch_once_it_is_gone(
+    tmp_path: Path, text: str
+) -> None:
+    trial = make(tmp_path / "s" / "trials")
+    (tmp_path / "s" / "manifest.json").write_text('{"command": "ablate launch sweep=x"}')
+    path = trial.path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(StudyError, match=r"or delete it\. `ablate launch sweep=x` writes it"):
+        trial.config()
+    path.unlink()
+    trial.create({"seed": 0}, 100)
+    assert trial.config() == {"seed": 0}
 
 
 @pytest.mark.parametrize("wakes", ["late", "in between", "before the other is done"])
