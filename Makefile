@@ -7,10 +7,10 @@ BIN     := $(VENV)/bin
 PYTEST  := $(BIN)/python -m pytest
 # TORCH=cuda takes the CUDA build although there is no GPU.
 TORCH   ?=
-# Test processes at once; each test run is mostly one thread.
-JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+# Test processes at once; each is mostly one thread, and one of them mostly waits for SLURM.
+JOBS    ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-# Files stay whole, SLURM's tests together, long ones first (tests/conftest.py).
+# Files stay whole, tests of one SLURM cluster together, long ones first (tests/conftest.py).
 SPREAD := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help demo test test-full test-gpu check format install install-dev lock bench clean

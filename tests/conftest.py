@@ -26,31 +26,43 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 LONG = (
-    "slurm", "train", "parallel", "contract", "analysis", "parity", "hydra", "cli", "config",
+    "slurm", "train", "parallel", "analysis", "hydra", "cli", "contract", "parity", "config",
     "model", "plan", "spikes", "track", "launch", "data",
 )  # fmt: skip
 """Folders, those that take longest first: what begins last should be short, or the other test
 processes wait for it.
 """
+OTHER_CLUSTERS = "slurm of other settings"
 ROOT = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With several test processes (`--dist loadgroup --no-loadscope-reorder`): a file stays in one,
-    and all that needs the SLURM cluster in the first, which brings it up once.
+    and so does all that needs one SLURM cluster, which is brought up once.
+
+    Those tests mostly wait, for SLURM's own intervals: beside each other they would leave the
+    cores idle. So clusters of other settings come later, beside tests that compute.
     """
     places = {name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path.relative_to(ROOT).parts[0], len(LONG)))
+
+    def place(item: pytest.Item) -> int:
+        if _group(item) == OTHER_CLUSTERS:
+            return places["parallel"]
+        return places.get(item.path.relative_to(ROOT).parts[0], len(LONG))
+
+    items.sort(key=place)
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
-            file = str(item.path.relative_to(ROOT))
-            item.add_marker(pytest.mark.xdist_group("slurm" if _needs_cluster(item) else file))
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
-def _needs_cluster(item: pytest.Item) -> bool:
+def _group(item: pytest.Item) -> str:
+    """Tests of one group run in one process. (Chaos brings up a cluster of its own.)"""
     fixtures = set(getattr(item, "fixturenames", ()))
-    return bool({"box", "boxes"} & fixtures) or item.get_closest_marker("slurm") is not None
+    if "box" in fixtures:
+        return "slurm"
+    return OTHER_CLUSTERS if "boxes" in fixtures else str(item.path.relative_to(ROOT))
 
 
 class _Herald:

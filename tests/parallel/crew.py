@@ -27,10 +27,19 @@ class Crew(Server):
         super().__init__(Path(__file__).with_name("forked_ranks.py"))
 
     def run(
-        self, trial: TrialDir, processes: int, fault: Config | None = None, timeout: float = 100
+        self,
+        trial: TrialDir,
+        processes: int,
+        fault: Config | None = None,
+        timeout: float = 100,
+        moment: float = 20,
     ) -> list[int]:
-        """Exit codes of the processes of one attempt; -9 where one was killed."""
-        request = {"trial": str(trial.path), "world": processes, "fault": fault}
+        """Exit codes of the processes of one attempt; -9 where one was killed.
+
+        Args:
+            moment: seconds that the others have left when the first has ended.
+        """
+        request = {"trial": str(trial.path), "world": processes, "fault": fault, "moment": moment}
         return self.ask(patience=timeout + 60, timeout=timeout, **request)
 
 

@@ -8,6 +8,10 @@ peak of memory, or name a signal that a process sends itself when it asks for th
 
 from __future__ import annotations
 
+import gc
+import importlib
+import importlib.abc
+import importlib.machinery
 import json
 import os
 import signal
@@ -17,6 +21,7 @@ import time
 import traceback
 import weakref
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch.distributed
@@ -157,16 +162,18 @@ def fork(request: dict[str, Any], rank: Rank) -> int:
         os._exit(code)
 
 
-def codes(children: list[int], timeout: float) -> list[int]:
-    """What is still running after `timeout` seconds is killed, and told by -9."""
+def codes(children: list[int], timeout: float, moment: float) -> list[int]:
+    """What is still running after `timeout` seconds, or a moment after the first, is killed, and
+    told by -9.
+    """
     end, found = time.monotonic() + timeout, {}
     while len(found) < len(children):
         for child in set(children) - set(found):
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 found[child] = os.waitstatus_to_exitcode(status)
-                if child == children[0]:  # the record is closed; the others have a moment left
-                    end = min(end, time.monotonic() + 20)
+                if child == children[0]:  # the record is closed
+                    end = min(end, time.monotonic() + moment)
             elif time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.01)
@@ -175,10 +182,41 @@ def codes(children: list[int], timeout: float) -> list[int]:
 
 LOADED = (torch.distributed, run_trial, sharded)
 """Once, before the forks."""
+LATE = ("torch.distributed.checkpoint", "pyarrow.parquet", "yaml")
+"""What each process would import when it saves and reads."""
+
+
+class Kept(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A module that is loaded, but counts as one that nobody has imported yet: whoever does is
+    given it, and waits for nothing. So each process meets `torch._dynamo` as a trial does, which
+    puts its import off (`ablate.train.lean`) until DDP or FSDP asks for it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._module = importlib.import_module(name)
+        self._spec = importlib.machinery.ModuleSpec(name, self, origin=self._module.__file__)
+        del sys.modules[name]
+        parent, _, last = name.rpartition(".")
+        delattr(sys.modules[parent], last)
+
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
+        return self._spec if fullname == self._spec.name else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
+
+for module in LATE:
+    importlib.import_module(module)
+sys.meta_path.insert(0, Kept("torch._dynamo"))
+gc.collect()
+gc.freeze()  # the processes share these pages
 
 for line in sys.stdin:
     request = json.loads(line)
     world, port = request["world"], free_port()
     ranks = [Rank(rank=r, world_size=world, local_rank=r, master_port=port) for r in range(world)]
     children = [fork(request, rank) for rank in ranks]
-    print(json.dumps(codes(children, request["timeout"])), flush=True)
+    print(json.dumps(codes(children, request["timeout"], request["moment"])), flush=True)

@@ -98,7 +98,7 @@ def test_the_silence_of_one_is_borne_for_so_long_and_no_longer(
     """A process that is stopped keeps its connections; the others wait `parallel.timeout`."""
     made = trial(config(parallel={"timeout": 4}, train={"measure_every": 0}))
     fault = {"rank": 1, "step": 5, "signal": "SIGSTOP"}
-    assert crew.run(made, 2, fault, timeout=60) == [1, -9], said(made)
+    assert crew.run(made, 2, fault, timeout=60, moment=1) == [1, -9], said(made)
     state = made.state()
     assert (state.status, state.outcome) == ("failed", "node")
     assert state.heartbeat is not None

@@ -322,6 +322,7 @@ def test_a_server_that_is_away_is_one_paragraph(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("ablate.track.remote.SECONDS", 2)  # of 20 that it is asked again and again
     study = train(make_study(tmp_path, arms=("base",)))
     assert sync(study) == 1
     assert "run the same command again" in one_paragraph(capsys)

@@ -5,6 +5,9 @@ A request may name the point at which that process ends itself with SIGKILL: not
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import json
 import os
 import signal
@@ -79,6 +82,16 @@ def run(request: dict[str, Any]) -> None:
     result = run_trial(folder.acquire(), request["config"], on_row=on_row)
     (folder.path / "result.json").write_text(json.dumps(result.summary))
 
+
+LATE = ("pyarrow.parquet", "yaml", "torch.utils._device", "torch.utils.serialization.config",
+        "torch.profiler._cupti_monitor")  # fmt: skip
+"""What each attempt would import when it first builds, trains and saves."""
+
+for module in LATE:
+    with contextlib.suppress(ImportError):  # not in every version of torch
+        importlib.import_module(module)
+gc.collect()
+gc.freeze()  # attempts share these pages
 
 for line in sys.stdin:
     child = os.fork()
