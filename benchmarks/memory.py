@@ -26,6 +26,8 @@ CASES = (
     "model=olmo2",
     "model=olmo2 train.micro_batch_size=4",
     "model=olmo2 train.activation_checkpointing=whole_layer",
+    "model=gpt2 dropout=none train.activation_checkpointing=whole_layer",
+    "model=olmo2 train.activation_checkpointing=whole_layer precision=bf16",
     "model=olmo2 optim=lion",
     "model=olmo2 optim=muon",
     "model=olmo2 precision=bf16",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
@@ -23,6 +24,9 @@ __all__ = ["Quiet", "Study", "Watcher", "run_missing", "workers_for"]
 
 RESTARTS = 2
 """A trial whose process was killed (for want of memory, say) is started again so often."""
+
+FULL = 2**16
+"""Bytes left on a disk where a trial cannot even write how it ended."""
 
 LOOK_SECONDS = 1.0
 """Trials that another launch runs are looked at this often."""
@@ -207,7 +211,10 @@ def _take(study: Study, pool: Pool, end: Ended, watcher: Watcher) -> None:
         study.elsewhere.append(trial)
         return
     if end.code == CRASHED and state.status not in ENDED:
-        state = state.replace(status="failed", outcome="code", reason=_last_line(pool.errors()))
+        reason = _last_line(pool.errors())
+        if shutil.disk_usage(trial.path).free < FULL:
+            reason = f"the disk of {trial.path} is full; {reason}"
+        state = state.replace(status="failed", outcome="code", reason=reason)
     lost = state.status == "preempted" and state.outcome == "node"
     if lost and not study.stopped and study.restarts[trial.id] < RESTARTS:
         study.restarts[trial.id] += 1

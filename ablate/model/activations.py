@@ -52,9 +52,12 @@ class Activations:
     """Rotations and biases of attention: the same for all layers, and for all steps."""
     ends: int
     """Token ids, and what the final norm and the head keep beside the logits."""
+    top: int
+    """Of the ends, what is gone when the backward pass of the layers begins; in 16 bits nothing is
+    counted so, for passing copies of a CPU's products make up for it, as measured.
+    """
     recomputed: int
     """What the largest checkpointed layer has besides while its backward pass runs."""
-
     backward: int
     """Gradients within the largest layer while its backward pass runs."""
 
@@ -87,7 +90,8 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
             cast += given.operand * below * layer.d_model if given.copies else 0
         if checkpoints_block(given.checkpointing, index):
             kept += given.stream * s * below
-            recomputed = max(recomputed, whole + cast)
+            own_input = given.stream * s * below if _keeps_input(layer, own) else 0
+            recomputed = max(recomputed, whole + cast - own_input)
         elif given.checkpointing == "fine_grained":
             fine = fine_grained_bytes(layer, own)
             fine += given.operand * s * below * (below != layer.d_model)
@@ -98,25 +102,37 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
             kept, casts = kept + whole, casts + cast
         below = layer.d_model
     last = layers[0] if config.weight_tying else layers[-1]
-    ends = 16 * s + sum(norm_bytes(last, given.of_layer(None), last.d_model, inner=False))
+    top = sum(norm_bytes(last, given.of_layer(None), last.d_model, inner=False))
+    ends = 16 * s
     if config.embedding_layer_norm:
         ends += sum(norm_bytes(layers[0], given.of_layer(-1), layers[0].d_model, inner=False))
     if config.embedding_dropout:
         ends += (1 if given.device == "cuda" else given.stream) * s * layers[0].d_model
     if layers[-1].d_model != last.d_model:
-        ends += given.operand * s * layers[-1].d_model
+        top += given.operand * s * layers[-1].d_model
     if head:
-        ends += given.operand * s * last.d_model
+        top += given.operand * s * last.d_model
         if given.copies:
             casts += given.operand * config.embedding_rows * last.d_model
     return Activations(
         layers=kept,
         casts=casts,
         tables=sum(_tables(config, layers, given)),
-        ends=ends,
+        ends=ends + top,
+        top=top if given.precision == "fp32" else 0,
         recomputed=recomputed,
         backward=max(backward.values()),
     )
+
+
+def _keeps_input(c: ModelConfig, given: Pass) -> bool:
+    """Whether what a layer keeps is its own input, as it is: for its first product, or its norm.
+
+    In float32 alone, as `Activations.top`.
+    """
+    if given.precision != "fp32" or c.block_type == "llama":
+        return False
+    return c.norm_after or (c.layer_norm_type == "default" and not given.widens_norms)
 
 
 def _tables(c: ModelConfig, layers: list[ModelConfig], given: Pass) -> Iterator[int]:

@@ -196,14 +196,20 @@ def _mlp(c: ModelConfig, given: Pass) -> int:
 
 
 def backward_bytes(c: ModelConfig, given: Pass) -> int:
-    """Gradients of activations that exist together, in the backward pass of one layer.
+    """Gradients of activations that exist together, in the backward pass of one layer, less what it
+    has let go by then.
 
-    Around the activation: of its input and its output, and of the residual stream. In an attention
-    spelled out: of the weights, before and after the softmax; the MLP's activations are gone then.
+    Around the activation: of its input and its output, and of the residual stream; what the last
+    product kept is gone (in float32, see `Activations.top`). In an attention spelled out: of the
+    weights, before and after the softmax; the MLP's activations are gone then.
     """
     s, d, inner, outer = given.positions, c.d_model, c.hidden_size, c.inner_size
     stream = 2 * given.stream * s * d
     mlp = 0 if 0 < c.mlp_chunk < s else given.product * s * (inner + outer)
+    if (
+        mlp and given.precision == "fp32" and c.activation_type != "relu"
+    ):  # which keeps its result itself
+        mlp -= given.operand * s * outer
     how = _kernel(c, given)
     if how == "fused":
         return stream + mlp

@@ -20,7 +20,7 @@ moment, a unit at a time, and once more in float32 while they are reduced. Gradi
 whole are all there when the last micro-batch begins its backward pass, and go unit by unit. CUDA's
 own context and the allocator's fragments, some GiB together, are not counted: what is let through
 may still not fit. What is refused cannot, but for a few percent where a checkpointed layer is most
-of it: its backward pass is counted too high.
+of it: its backward pass is counted up to 5 % too high.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def memory_of(
         first = (4 if width == 4 else 4 + width) * (largest or root)  # added in place, then cast
     peak = held + max(
         gathered + before + kept.kept + logits,
-        gathered + before + kept.kept + kept.recomputed + kept.backward + first,
+        gathered + before + kept.kept - kept.top + kept.recomputed + kept.backward + first,
         gathered + share - buckets + kept.tables + reduced,
         share - buckets + kept.tables + math.ceil(width * updates / parts),
     )

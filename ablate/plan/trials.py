@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ablate.config.fingerprint import fingerprint, trial_id
+from ablate.errors import PlanError
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
 from ablate.plan.sweep import SweepConfig
 
 __all__ = ["trial_of", "trials_of"]
+
+LONGEST_ID = 255
+"""Bytes of a name that a file system takes."""
 
 
 def trials_of(arms: Sequence[PlannedArm], sweep: SweepConfig) -> list[PlannedTrial]:
@@ -30,8 +34,15 @@ def trial_of(arm: str, config: dict[str, Any], rate: float | None, *, varied: bo
     if rate is not None:
         config = {**config, "optim": {**config["optim"], "lr": rate}}
     lr = rate if varied else None
+    id = trial_id(arm, config, lr=lr)
+    if len(id.encode()) > LONGEST_ID:
+        raise PlanError(
+            f"Arm {arm}: its trials would be called {id[:40]}... ({len(id.encode())} bytes), and a "
+            f"folder's name has at most {LONGEST_ID}. Give the factors and their levels shorter "
+            "names."
+        )
     return PlannedTrial(
-        id=trial_id(arm, config, lr=lr),
+        id=id,
         arm=arm,
         seed=config["seed"],
         lr=lr,

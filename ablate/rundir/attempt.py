@@ -176,7 +176,8 @@ class Attempt:
                 touched = self.path.stat().st_mtime
             except FileNotFoundError:
                 return float("inf")
-        return (time.time() if now is None else now) - touched
+        age = (time.time() if now is None else now) - touched
+        return age if age > -names.AHEAD_SECONDS else float("inf")
 
     def precedes(self, job_id: str | None, restart: int) -> bool:
         """Whether it is an earlier incarnation of a job that the scheduler has started again.

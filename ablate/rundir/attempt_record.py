@@ -49,8 +49,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     try:
         return _read(folder)
     except StudyError as error:
-        retry = f"`ablate retry {names.word_of(folder.parents[3])}`"
-        mends = f"{retry} writes it anew from the attempt's own logs."
+        mends = f"{names.retry_of(folder.parents[3])} writes it anew from the attempt's own logs."
         raise StudyError(f"{str(error).strip()} {mends}") from None
 
 

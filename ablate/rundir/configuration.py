@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,21 @@ def write_config(path: Path, config: dict[str, Any]) -> None:
     write_atomic(path, text, durable=False)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Raises StudyError where it is damaged."""
+def read_config(path: Path, remedy: Callable[[], str] = str) -> dict[str, Any]:
+    """Raises StudyError, which ends in what `remedy` says, where it is missing or damaged."""
     import yaml
 
+    if not path.exists():
+        raise StudyError(f"{path} is missing. {remedy()}".rstrip())
     try:
         text = path.read_text(encoding="utf-8")
         config = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if isinstance(config, dict):
+            return config
+        what = "it holds no configuration."
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise StudyError(f"{path} is damaged: {error}") from None
-    if not isinstance(config, dict):
-        raise StudyError(f"{path} is damaged: it holds no configuration. Restore the file.")
-    return config
+        what = f"{error}."
+    raise StudyError(f"{path} is damaged: {what} Restore it, or delete it. {remedy()}".rstrip())
 
 
 @functools.lru_cache(maxsize=4096)

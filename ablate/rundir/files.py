@@ -86,6 +86,9 @@ def write_atomic(path: Path, text: str, *, durable: bool = True) -> None:
             if durable:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk names none
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -36,7 +36,8 @@ def frozen_data(study: Path) -> dict[str, str]:
         StudyError: where the file is damaged.
     """
     path = study / DATA
-    return read_json(path) if path.exists() else {}
+    remedy = "Restore it, or delete it: the next launch writes it anew."
+    return read_json(path, remedy) if path.exists() else {}
 
 
 def keep_data(study: Path, found: Mapping[str, str]) -> None:

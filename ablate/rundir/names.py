@@ -36,6 +36,11 @@ LEASE_SECONDS = max(6.0, float(os.environ.get("ABLATE_LEASE_SECONDS") or 60.0))
 or dead).
 """
 
+AHEAD_SECONDS = 86_400.0
+"""A lease or a lock that lies so far in the future was left by a clock that was wrong, and has been
+put right since: whoever lives renews it.
+"""
+
 LOCK_SECONDS = 30.0
 """A manifest is written within milliseconds; a lock so old is a dead owner's."""
 
@@ -45,6 +50,11 @@ _CHECKPOINT = re.compile(r"step-(\d{6,})")
 def word_of(folder: Path) -> str:
     """A study's name as a shell takes it: for commands that are shown."""
     return shlex.quote(folder.name)
+
+
+def retry_of(folder: Path) -> str:
+    """What mends files of a study."""
+    return f"`ablate retry {word_of(folder)}`"
 
 
 def checkpoint_name(step: int) -> str:

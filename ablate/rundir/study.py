@@ -138,12 +138,12 @@ class StudyDir:
 def _remove_stale(path: Path, age: float) -> bool:
     """Removes a lock that a dead owner left; True if it is worth trying again at once."""
     try:
-        if time.time() - path.stat().st_mtime <= age and not _is_dead(path):
+        if _is_young(path, age) and not _is_dead(path):
             return False
         # Renaming first: of several waiters only one gets this file ...
         aside = path.with_name(f"{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
         os.rename(path, aside)
-        if time.time() - aside.stat().st_mtime <= age and not _is_dead(aside):
+        if _is_young(aside, age) and not _is_dead(aside):
             # ... and this one is the lock that a quicker waiter has made meanwhile: put it back.
             with contextlib.suppress(FileExistsError):
                 os.link(aside, path)
@@ -151,6 +151,10 @@ def _remove_stale(path: Path, age: float) -> bool:
     except FileNotFoundError:
         pass
     return True
+
+
+def _is_young(lock: Path, age: float) -> bool:
+    return -names.AHEAD_SECONDS < time.time() - lock.stat().st_mtime <= age
 
 
 def _is_dead(lock: Path) -> bool:

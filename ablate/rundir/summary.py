@@ -55,7 +55,7 @@ def summary_damage(trial: TrialDir) -> str | None:
     wrote, which has no seal, as for one that is whole.
     """
     newest, path = trial.newest_attempt(), trial.summary_path
-    retry = f"`ablate retry {names.word_of(trial.study_path)}` writes it anew."
+    retry = f"{names.retry_of(trial.study_path)} writes it anew."
     if newest is not None and not path.exists():
         return f"{path} is missing, though the trial is done; its record counts. {retry}"
     try:
@@ -117,20 +117,24 @@ def _from_record(trial: TrialDir) -> dict[str, Any] | None:
     """The metrics of the last row, the mean loss of the last tenth, the time that it took, and
     what the plan says of the arm.
     """
-    rows, steps = list(trial.stitched()), trial.state().steps
-    last = [r["train/loss"] for r in rows if r["step"] > steps - max(1, steps // 10)
-            and "train/loss" in r]  # fmt: skip
-    if not rows or not last:
+    rows, steps = [_numbers(row) for row in trial.stitched()], trial.state().steps
+    loss = "train/loss"
+    last = [r[loss] for r in rows if r["step"] > steps - max(1, steps // 10) and loss in r]
+    if not last:
         return None
     values = {k: v for k, v in rows[-1].items() if k.startswith(FROM_LAST_ROW)}
-    values |= {"train/loss": sum(last) / len(last), "steps": steps}
-    if (tokens := rows[-1].get("tokens")) and rows[-1]["step"]:
-        each, speeds = tokens / rows[-1]["step"], [r.get("tokens_per_second") for r in rows]
-        values["tokens"] = tokens
+    values |= {loss: sum(last) / len(last), "steps": steps}
+    if rows[-1].get("tokens") and rows[-1]["step"]:
+        values["tokens"] = tokens = rows[-1]["tokens"]
+        speeds = [r.get("tokens_per_second") for r in rows]
         if all(speeds):
-            seconds = sum(each / s for s in speeds)
+            seconds = sum(tokens / rows[-1]["step"] / s for s in speeds)
             values |= {"seconds": seconds, "tokens_per_second": tokens / seconds}
     return {**values, **_planned(trial), "rebuilt": True}
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if isinstance(v, int | float)}
 
 
 def _planned(trial: TrialDir) -> dict[str, Any]:

@@ -74,10 +74,7 @@ class TrialDir:
 
     def config(self) -> dict[str, Any]:
         """Raises StudyError where config.yaml is missing or damaged."""
-        path = self.path / names.CONFIG
-        if not path.exists():
-            raise StudyError(f"{path} is missing. {self._remedy()}")
-        return read_config(path)
+        return read_config(self.path / names.CONFIG, self._remedy)
 
     def _remedy(self) -> str:
         path = self.study_path / names.MANIFEST
@@ -89,10 +86,9 @@ class TrialDir:
 
     def state(self) -> State:
         """Where state.json is damaged, what the newest attempt left (see `State.damage`)."""
-        path = self.path / names.STATE
-        mends = f"`ablate retry {names.word_of(self.study_path)}` mends it."
+        path, remedy = self.path / names.STATE, f"{names.retry_of(self.study_path)} mends it."
         try:
-            return read_state(path, mends) if path.exists() else State()
+            return read_state(path, remedy) if path.exists() else State()
         except StudyError as error:
             return self._state_of_attempts(str(error))
 
@@ -140,10 +136,8 @@ class TrialDir:
 
     def summary(self) -> dict[str, Any] | None:
         """Raises StudyError where it is damaged."""
-        if not self.summary_path.exists():
-            return None
-        remedy = f"`ablate retry {names.word_of(self.study_path)}` writes it anew."
-        return read_json(self.summary_path, remedy)
+        path, remedy = self.summary_path, f"{names.retry_of(self.study_path)} writes it anew."
+        return read_json(path, remedy) if path.exists() else None
 
     # ---- attempts
 

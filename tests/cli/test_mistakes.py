@@ -12,6 +12,7 @@ import pytest
 Call = Callable[..., tuple[int, str, str]]
 
 TINY = ["size=tiny", "train.steps=2"]
+LONG = f"+sweep.factors.{'f' * 250}=['optim.lr=1e-2']"
 
 MISTAKES: list[tuple[list[str], list[str]]] = [
     # the words of the command line
@@ -107,6 +108,11 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["launch", "sweep=hello", "sweep.factrs={}"], ["factrs", "factors"]),
     (["launch", "sweep=hello", "seed=1"], ["seed"]),
     (["launch", "sweep=hello", "force=true"], ["force"]),
+    (["plan", "sweep=hello", "runs_dir="], ["runs_dir=", "is empty"]),
+    (["launch", "sweep=hello", "runs_dir="], ["runs_dir=", "is empty"]),
+    (["train", *TINY, "runs_dir="], ["runs_dir=", "is empty"]),
+    (["launch", "sweep=hello", f"study={'s' * 201}"], ["study=", "at most 200"]),
+    (["launch", "sweep=hello", LONG], ["shorter names"]),
     (["launch", "sweep=hello", "cluster=slrum"], ["slrum"]),
     (["launch", "sweep=hello", "cluster.workers=0"], ["cluster.workers"]),
     (["launch", "sweep=hello", "train.device=cuda:99"], ["train.device"]),

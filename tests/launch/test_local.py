@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as parquet
 import pytest
@@ -101,6 +102,24 @@ def test_a_trial_that_is_killed_every_time_is_given_up(tmp_path: Path) -> None:
     run_here(study)
     assert statuses(study) == {"done": 1, "preempted": 1}
     assert len(trial.attempts()) == 3
+
+
+@pytest.mark.parametrize("free", [0, 2**30])
+def test_a_full_disk_is_said_where_the_trial_could_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    """It cannot write its state then, nor its log."""
+    trial = make_trial(tmp_path, "full", fail_at=3, how="crash", always=True)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    said: list[str | None] = []
+
+    class Reasons(Seen):
+        def ended(self, trial: TrialDir, state: State) -> None:
+            said.append(state.reason)
+
+    with Pool("fake_training:run") as pool:
+        run_missing([trial], pool, workers=1, watcher=Reasons())
+    assert [("disk" in (reason or "")) for reason in said] == [free == 0]
 
 
 def test_launching_again_starts_nothing_that_has_ended(tmp_path: Path) -> None:

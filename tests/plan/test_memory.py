@@ -90,6 +90,27 @@ def test_whole_gradients_between_micro_batches_by_hand() -> None:
         assert copies.gradients == 4 * 7_298_617_344
 
 
+@pytest.mark.parametrize("preset", ["gpt2", "olmo2"])
+def test_the_backward_pass_of_a_checkpointed_layer_by_hand(preset: str) -> None:
+    """In units of a float32 tensor [positions, d], with an MLP of four (OLMo 2: gated, of 8 and 4).
+
+    GPT-2: the four inputs that are kept, the last of them the input of the layer's norm as well;
+    norm, queries, keys and values, attention, norm, product, the activation and its input: 15 more.
+    Then the gradients of the stream (counted twice) and of both sides of the activation, when what
+    ff_out kept is gone. OLMo 2 has norms of their own results, and 12 numbers a token in its MLP.
+    """
+    words = ["size=1m", "dropout=none", "train.batch_size=32", f"model={preset}"]
+    words += ["train.activation_checkpointing=whole_layer", "train.device=cpu"]
+    config = config_of(*words)
+    model = config["model"]
+    assert (model["n_layers"], config["train"]["micro_batch_size"]) == (4, None)
+    memory = memory_of(config, device="cpu")
+    unit = 4 * 32 * model["max_sequence_length"] * model["d_model"]
+    besides = 4 + {"gpt2": 15 + 2 + 4, "olmo2": 27 + 2 + 8}[preset]
+    held = memory.weights + memory.optimiser + memory.update
+    assert memory.peak == pytest.approx(held + besides * unit, rel=0.01)
+
+
 @pytest.mark.parametrize("strategy", [None, *STRATEGIES])
 def test_units_are_those_that_are_gathered(strategy: str | None) -> None:
     for tied in (True, False):

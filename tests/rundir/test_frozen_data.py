@@ -31,5 +31,5 @@ def test_where_tokens_are_kept_is_no_other_text_and_the_end_of_a_document_is() -
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text(json.dumps([1]))
-    with pytest.raises(StudyError, match=r"data.json is damaged"):
+    with pytest.raises(StudyError, match=r"data.json is damaged.*or delete it: the next launch"):
         frozen_data(tmp_path)

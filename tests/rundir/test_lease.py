@@ -51,6 +51,18 @@ def test_a_live_lease_of_another_machine_is_respected_and_expires(trial: TrialDi
     assert trial.state().status == "running"
 
 
+def test_a_lease_of_a_clock_that_was_wrong_expires_too(trial: TrialDir) -> None:
+    """Years ahead, and put right since; a clock that is an hour behind ends no living attempt."""
+    first = trial.acquire()
+    elsewhere(first)
+    age(first, -3600)
+    with pytest.raises(TrialHeldError):
+        trial.acquire()
+    age(first, -3 * 365 * 86_400)
+    assert trial.live_state().status == "preempted"
+    assert trial.acquire().number == 2
+
+
 def test_a_disk_that_is_full_at_the_start_leaves_no_attempt_that_seems_to_run(
     trial: TrialDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

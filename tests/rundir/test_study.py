@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 from pathlib import Path
@@ -33,13 +34,25 @@ def test_writers_of_the_manifest_lose_nothing(tmp_path: Path) -> None:
     assert sorted(ids) == sorted(f"{who}-{i}" for who in range(4) for i in range(10))
 
 
-def test_the_lock_of_a_dead_owner_expires(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", [1, 4_000_000_000])
+def test_the_lock_of_a_dead_owner_expires(tmp_path: Path, when: int) -> None:
+    """Also where its clock was years ahead."""
     study = StudyDir(tmp_path)
     lock = tmp_path / ".manifest.lock"
     lock.touch()
-    os.utime(lock, (1, 1))
+    os.utime(lock, (when, when))
     with study.lock(timeout=5):
         assert lock.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"a\.json"):
+        write_atomic(tmp_path / "a.json", "{}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.errors import TrialEndedError, TrialHeldError
-from ablate.rundir import Attempt, State, TrialDir, summary_damage, write_summary
+from ablate.errors import StudyError, TrialEndedError, TrialHeldError
+from ablate.rundir import Attempt, State, TrialDir, mend_summary, summary_damage, write_summary
 from ablate.rundir.names import ATTEMPT, METRICS, STATE
 
 
@@ -72,6 +72,38 @@ def test_an_attempt_that_was_fenced_off_changes_nothing_outside_its_folder(tmp_p
     assert trial.state() == before
     assert second.release(State(status="preempted", step=7))
     assert trial.state().status == "preempted"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "a: [1", "\x00"])
+def test_a_damaged_configuration_is_written_anew_by_the_launch_once_it_is_gone(
+    tmp_path: Path, text: str
+) -> None:
+    trial = make(tmp_path / "s" / "trials")
+    (tmp_path / "s" / "manifest.json").write_text('{"command": "ablate launch sweep=x"}')
+    path = trial.path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(StudyError, match=r"or delete it\. `ablate launch sweep=x` writes it"):
+        trial.config()
+    path.unlink()
+    trial.create({"seed": 0}, 100)
+    assert trial.config() == {"seed": 0}
+
+
+def test_a_summary_is_rebuilt_from_what_the_record_has_of_numbers(tmp_path: Path) -> None:
+    trial = make(tmp_path, steps=10)
+    attempt = trial.acquire()
+    assert mend_summary(trial) is not None, "it has none"
+    assert trial.summary() is None, "and no record"
+    for step in range(1, 11):
+        attempt.append(METRICS, {"step": step, "train/loss": 1.0 / step, "tokens": 8 * step})
+    attempt.append(METRICS, {"step": 10, "train/loss": "a letter", "tokens": [], "val/bpb": 2.0})
+    attempt.release(State(status="done", step=10, steps=10))
+    said = mend_summary(trial)
+    assert said is not None
+    assert "the record tells" in said
+    assert trial.summary() == {"val/bpb": 2.0, "train/loss": 0.1, "steps": 10, "rebuilt": True}
+    assert mend_summary(trial) is None
+    assert summary_damage(trial) is None
 
 
 @pytest.mark.parametrize("wakes", ["late", "in between", "before the other is done"])

@@ -54,9 +54,12 @@ class TrialConfig:
         require(
             0 <= self.seed < 2**63, "seed", self.seed, "must be a whole number from 0 to 2^63 - 1"
         )
+        # An unset variable of a script; the path "" would be the current folder.
+        filled = bool(self.runs_dir.strip())
+        require(filled, "runs_dir", self.runs_dir, "is empty", "Name a folder, or leave it out")
         if self.study is not None:
-            ok = bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study))
-            reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -)"
+            ok = bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}", self.study))
+            reason = "must be a plain folder name (a-z, A-Z, 0-9 and . _ + -; at most 200)"
             require(ok, "study", self.study, reason)
         self._check_foundations()
         self._check_batching()
