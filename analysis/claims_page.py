@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import pandas as pd
@@ -45,7 +46,7 @@ def claims_markdown(table: pd.DataFrame, claimed: Sequence[Claimed], source: str
         "This page is written by `ablate claims` from the trials' own numbers, no line by hand:",
         "",
         "```sh",
-        f"ablate claims {source} --markdown",
+        f"ablate claims {shlex.quote(source)} --markdown",
         "```",
         "",
         headline(table),
@@ -89,7 +90,7 @@ def _study(one: Claimed) -> list[str]:
         "",
         "```sh",
         f"ablate launch sweep={name} {overrides}".rstrip(),
-        f"ablate report {m['study']}",
+        f"ablate report {shlex.quote(m['study'])}",
         "```",
         "",
         f"- baseline: `{' '.join(map(str, written.get('baseline') or []))}`",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -187,7 +188,7 @@ def _study(j: Judgement) -> str:
 
 def _commands(judged: Sequence[Judgement]) -> list[str]:
     each = [line for j in judged for line in commands(j)[:-1]]
-    names = " ".join(str(j.manifest.get("table", j.study)) for j in judged)
+    names = shlex.join(str(j.manifest.get("table", j.study)) for j in judged)
     return [*dict.fromkeys(each), f"ablate report {names}"]
 
 

@@ -4,6 +4,7 @@ again.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -164,15 +165,17 @@ def environment(j: Judgement) -> dict[str, str]:
 def commands(j: Judgement) -> list[str]:
     """What runs the study again."""
     if j.manifest.get("command"):
-        return [str(j.manifest["command"]), f"ablate report {j.manifest.get('table', j.study)}"]
+        table = shlex.quote(str(j.manifest.get("table", j.study)))
+        return [str(j.manifest["command"]), f"ablate report {table}"]
+    study = shlex.quote(j.study)
     seeds = ",".join(map(str, sorted(j.frames.trials["seed"].unique())))
     if j.manifest.get("design") != "singles":
-        return [f"ablate launch sweep={j.study}", f"ablate report {j.study}"]
+        return [f"ablate launch {shlex.quote(f'sweep={j.study}')}", f"ablate report {study}"]
     lines = []
     for arm in j.manifest.get("arms", []):
-        words = " ".join(map(str, arm.get("overrides") or []))
-        lines.append(f"ablate train -m {words} seed={seeds} study={j.study}".replace("  ", " "))
-    return [*lines, f"ablate report {j.study}"]
+        words = [*map(str, arm.get("overrides") or []), f"seed={seeds}", f"study={j.study}"]
+        lines.append(shlex.join(["ablate", "train", "-m", *words]))
+    return [*lines, f"ablate report {study}"]
 
 
 def _named(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

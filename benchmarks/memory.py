@@ -5,6 +5,7 @@ python -m benchmarks.memory                # a minute or two; a CPU
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ CASES = (
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     print(f"{'':<100} {'measured':>9} {'formula':>9} {'ratio':>6}")
     for case in CASES:
         config = resolve(Composer().compose([*BASE, *case.split()]))

@@ -1,10 +1,11 @@
 """How far several processes are from one: the table of docs/parallel.md, as Markdown.
 
-PYTHONPATH=. python benchmarks/parallel.py
+python -m benchmarks.parallel                # some minutes; a CPU
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import subprocess
@@ -40,6 +41,9 @@ def rows(folder: Path, name: str, processes: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder, draw = Path(name), random.Random(0)
         (folder / "text").mkdir()

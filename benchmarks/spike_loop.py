@@ -5,6 +5,7 @@ python -m benchmarks.spike_loop            # d = 128, four layers, 256 tokens a 
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 import time
@@ -25,6 +26,9 @@ STEPS, FIRST = 300, 24
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(measure(Path(folder)), indent=2))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -236,7 +237,7 @@ def _errors(trials: Iterable[Mapping[str, Any]], study: str, screen: Screen) -> 
     if len(grouped) > ERRORS:
         lines.append(f"... and {len(grouped) - ERRORS} more reasons: --json")
     if any(status == "failed" for status, _ in grouped):
-        lines.append(cut(f"The tracebacks: ablate logs {study}", screen.width))
+        lines.append(cut(f"The tracebacks: ablate logs {shlex.quote(study)}", screen.width))
     return ["", *lines] if lines else []
 
 

@@ -138,7 +138,7 @@ def _show(study: StudyDir, extension: Extension, options: Any) -> None:
         print("Nothing was written.")
         return
     print(f"Revision {extension.revision} of {study.name}: {len(extension.trials)} more trials.")
-    print(f"To run them: ablate launch {study.name}")
+    print(f"To run them: ablate launch {study.word}")
 
 
 def _adopt(study: StudyDir, arm: str, overrides: Sequence[str], options: Any) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -103,7 +104,7 @@ def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
                          / (study or "")):  # fmt: skip
         _run_hydra(Job(common, choices.sweeper == "ablate"), ["-m", *argv, *extra])
     if study:
-        print(f"The verdicts: ablate report {study}", file=sys.stderr)
+        print(f"The verdicts: ablate report {shlex.quote(study)}", file=sys.stderr)
     return 0
 
 
@@ -246,7 +247,7 @@ def _named_failures(folder: Path) -> Iterator[None]:
         if failed < 2:
             raise
         raise TrialError(
-            f"{failed} trials of {study.name} failed (ablate status {study.name}); one of them: "
+            f"{failed} trials of {study.name} failed (ablate status {study.word}); one of them: "
             f"{error}"
         ) from error
 

@@ -151,13 +151,14 @@ class Board:
 
 def show_request(study: StudyDir, trials: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """What would be asked of SLURM for these trials (id, section `cluster`)."""
-    from ablate.launch.slurm.submit import describe
+    from ablate.launch.slurm.submit import describe_dry
 
     if not trials:
         return
     clusters = {id: ClusterConfig(**cluster) for id, cluster in trials}
     dirs = [study.trial(id) for id in clusters]
-    request = describe(study, dirs, clusters[dirs[0].id], clusters=clusters, again=RETRIED)
+    first = clusters[dirs[0].id]
+    request = describe_dry(study, dirs, first, clusters=clusters, again=RETRIED, say=print)
     print(request.text())
 
 
@@ -168,6 +169,6 @@ def _word(view: TrialView) -> str:
 
 def _advice(study: StudyDir) -> str:
     return (
-        f"To look: ablate status {study.name}, ablate watch {study.name}. To end them: "
-        f"ablate cancel {study.name}. The same command waits for them again."
+        f"To look: ablate status {study.word}, ablate watch {study.word}. To end them: "
+        f"ablate cancel {study.word}. The same command waits for them again."
     )

@@ -68,7 +68,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _glance_at_data(plan: Plan) -> None:
-    """Text that is missing or too short is said now, not at the launch."""
+    """Text that is missing or too short, or that the model has too few tokens for, is said now, not
+    at the launch.
+    """
     arms = [arm for arm in plan.arms if arm.config["data"]["path"] is not None]
     if not arms:
         return
@@ -80,9 +82,11 @@ def _glance_at_data(plan: Plan) -> None:
         length = (
             arm.config["train"]["sequence_length"] or arm.config["model"]["max_sequence_length"]
         )
-        if (data, length) not in seen:
-            seen.append((data, length))
-            glance(data, length)
+        model = {k: arm.config["model"].get(k) for k in ("vocab_size", "eos_token_id")}
+        if (data, length, model) not in seen:
+            seen.append((data, length, model))
+            if glance(data, length):
+                data.check_vocabulary(model)
 
 
 def _print(plan: Plan, checks: list | None) -> None:  # type: ignore[type-arg]

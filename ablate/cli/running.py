@@ -147,15 +147,15 @@ def conclude(study: StudyDir, stopped: str | None) -> int:
     left = counts["pending"] + counts["preempted"] + counts["running"]
     held = budget.exhausted(study)
     if counts["failed"]:
-        say(f"What failed: ablate logs {study.name}.")
+        say(f"What failed: ablate logs {study.word}.")
     if counts["failed"] or counts["cancelled"]:
-        say(f"To run it again: ablate retry {study.name}")
+        say(f"To run it again: ablate retry {study.word}")
     if left and held:
         say(f"The rest is held: {held}. Raise cluster.max_gpu_hours and launch again.")
     elif left:
         say("To go on: the same launch again.")
     else:
-        say(f"The verdicts: ablate report {study.name}")
+        say(f"The verdicts: ablate report {study.word}")
     if stopped:
         return 143 if "SIGTERM" in stopped else INTERRUPTED
     return 1 if counts["failed"] or counts["cancelled"] or left else 0

@@ -27,7 +27,7 @@ FILES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".gz")
 @dataclass(frozen=True, kw_only=True)
 class Records:
     """Tables by name, which of them saw the same batches, and the trials that they are of;
-    trials of the study that cannot be read, with what is wrong.
+    trials of which a file is damaged, with what is wrong.
     """
 
     tables: dict[str, Table]
@@ -50,8 +50,15 @@ def open_records(word: str, runs_dir: str, step: str | None, loss: str | None) -
         return Records(tables={path.name: _offline(folder, step, loss)})
     if (path / CONFIG).exists():
         trial = TrialDir(path.resolve())
-        table = trial_table(trial, step, loss)
-        return Records(tables={trial.id: table}, trials={trial.id: trial})
+        damage = trial.record_damage()
+        rows = list(trial.stitched())
+        if damage and not rows:
+            raise StudyError(damage)
+        return Records(
+            tables={trial.id: table_of(rows, trial.id, step, loss)},
+            trials={trial.id: trial},
+            damaged={trial.id: damage} if damage else {},
+        )
     if path.is_dir() and not (path / MANIFEST).exists():
         raise DataError(
             f"{path} is neither a trial ({CONFIG}), nor a study ({MANIFEST}), nor an offline run "
@@ -91,12 +98,11 @@ def find_trial(word: str, runs_dir: str) -> TrialDir | None:
     return found[0] if found else None
 
 
-def trial_table(trial: TrialDir, step: str | None = None, loss: str | None = None) -> Table:
-    """With the signals that the detector saw while the trial ran."""
-    if damage := trial.record_damage():
-        raise StudyError(damage)
-    rows = list(trial.stitched())
-    table = from_rows(rows, trial.id, step=step, loss=loss)
+def table_of(
+    rows: Sequence[dict[str, Any]], id: str, step: str | None = None, loss: str | None = None
+) -> Table:
+    """A trial's, with the signals that the detector saw while it ran."""
+    table = from_rows(rows, id, step=step, loss=loss)
     kept = [of_row(rows[i]) for i in table.rows.tolist()]
     names = sorted({name for signals in kept for name in signals})
     signals = {n: np.array([s.get(n, np.nan) for s in kept], dtype=np.float64) for n in names}
@@ -119,16 +125,14 @@ def _study(study: StudyDir, step: str | None, loss: str | None) -> Records:
     seeds: dict[Any, list[str]] = {}
     for entry in study.manifest().get("trials", []):
         trial = study.trial(entry["id"])
-        try:
-            if damage := trial.record_damage():
-                raise StudyError(damage)
-            if not any(trial.stitched()):
+        if damage := trial.record_damage():  # what can be read of it is shown all the same
+            records.damaged[trial.id] = damage
+        rows = list(trial.stitched())
+        if not rows:
+            if damage is None:
                 print(f"{entry['id']} has no record yet.", file=sys.stderr)
-                continue
-            records.tables[trial.id] = trial_table(trial, step, loss)
-        except StudyError as error:  # it is named, and stops no other
-            records.damaged[trial.id] = str(error)
             continue
+        records.tables[trial.id] = table_of(rows, trial.id, step, loss)
         records.trials[trial.id] = trial
         seeds.setdefault(entry.get("seed"), []).append(trial.id)
     if not records.tables and records.damaged:

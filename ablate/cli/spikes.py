@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
-from ablate.cli.spike_records import name_batches, open_records, search
+from ablate.cli.spike_records import Records, name_batches, open_records, search
 from ablate.cli.spike_view import plot, show
 from ablate.errors import AblateError
 from ablate.spikes import Event, score
@@ -67,6 +67,11 @@ def main(argv: Sequence[str]) -> int:
     else:
         for record in shown:
             show(record)
+    return _tell(records)
+
+
+def _tell(records: Records) -> int:
+    """Names what is damaged; the exit code."""
     for id, said in records.damaged.items():
         print(f"ablate spikes: {id}: {said}", file=sys.stderr)
     return 1 if records.damaged else 0
@@ -78,11 +83,12 @@ def _follow(read: Any, as_json: bool) -> int:
     records = read()
     if len(records.tables) != 1:
         raise AblateError("--follow goes on with one trial or file, not a whole study.")
+    code = _tell(records)
     try:
         follow(read, as_json=as_json)
     except KeyboardInterrupt:
         print("stopped; the run itself goes on.", file=sys.stderr)
-    return 0
+    return code
 
 
 def _record(

@@ -37,5 +37,5 @@ def submit_trials(
         say(f"Submitted: {', '.join(f'{s.job_id} ({s.kind})' for s in made)}.")
     else:
         say("Nothing was submitted: all of it is in the queue already.")
-    say(f"Where it stands: ablate status {study.name}, or ablate watch {study.name}")
+    say(f"Where it stands: ablate status {study.word}, or ablate watch {study.word}")
     return 0

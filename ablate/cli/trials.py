@@ -40,7 +40,7 @@ def pick_trial(study: StudyDir, word: str) -> TrialDir:
     if len(found) == 1:
         return study.trial(found[0])
     if not found:
-        hint = closest(word, ids) or f"`ablate status {study.name}` lists them"
+        hint = closest(word, ids) or f"`ablate status {study.word}` lists them"
         raise StudyError(f"The study {study.name} has no trial {word!r}. {hint}")
     shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
     raise StudyError(f"{word!r} fits {len(found)} trials of {study.name}: {shown}. Write more.")

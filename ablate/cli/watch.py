@@ -27,7 +27,8 @@ EXAMPLES = """\
   ablate watch hello
   ablate watch hello | tee hello.log          lines instead of a screen
   ablate watch hello --interval 30
-  ablate watch hello --json                   a JSON object a change of status
+  ablate watch hello --json                   a JSON object a change of status; of a study that has
+                                              ended, one a trial
 """
 
 LOOK_SECONDS = 2.0
@@ -128,7 +129,8 @@ class Lines:
             if self._known.get(trial["id"]) == now:
                 continue
             self._known[trial["id"]] = now
-            if first and trial["status"] in ("pending", "done"):
+            quiet = first and trial["status"] in ("pending", "done")
+            if quiet and not (self._json and ended(status)):
                 continue  # nobody wants a thousand lines to begin with
             print(json.dumps(trial) if self._json else _line(trial), flush=True)
         if status["counts"] != self._counts:

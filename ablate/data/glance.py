@@ -12,20 +12,23 @@ from ablate.errors import DataError
 __all__ = ["glance"]
 
 
-def glance(config: DataConfig, length: int) -> None:
+def glance(config: DataConfig, length: int) -> bool:
     """Refuses what is certainly too little; reads sizes, and no text.
 
     Args:
         config: the `data` section. Corpora and data sets are found when they are opened.
         length: tokens of a sequence.
 
+    Returns:
+        Whether it is text, which the tokenizer turns into tokens.
+
     Raises:
         DataError: for a path that is missing, empty or of a foreign kind; for fewer tokens than one
             sequence has.
     """
     if config.path is None:
-        return
-    most = _most_tokens(config.path, "data.path", config)
+        return True
+    text, most = _most_tokens(config.path, "data.path", config)
     if config.validation_path is not None:
         _most_tokens(config.validation_path, "data.validation_path", config)
     if most is not None and most < length:
@@ -34,21 +37,25 @@ def glance(config: DataConfig, length: int) -> None:
             f"{length} tokens (train.sequence_length, else model.max_sequence_length). Give more "
             "text, or lower the length."
         )
+    return text
 
 
-def _most_tokens(paths: str | list[str], field: str, config: DataConfig) -> int | None:
-    """No tokenizer makes more tokens than there are bytes, with one that ends each document: a
-    file, a line of JSONL (whose braces and name are more bytes than that), and of text that is
-    named directly each passage (`texts.text_documents`).
+def _most_tokens(paths: str | list[str], field: str, config: DataConfig) -> tuple[bool, int | None]:
+    """Whether it is text, and at most how many tokens.
+
+    No tokenizer makes more tokens than there are bytes, with one that ends each document: a file,
+    a line of JSONL (whose braces and name are more bytes than that), and of text that is named
+    directly each passage (`texts.text_documents`).
     """
     if isinstance(paths, str) and is_prepared(folder := Path(paths).expanduser().absolute()):
-        return int(read_description(folder)["train"]["tokens"])
+        return False, int(read_description(folder)["train"]["tokens"])
     files = find_files(paths, field, config.format)
+    text = not any(kind == "tokens" for kind, _ in files.values())
     if any(path.suffix == ".gz" for path in files):
-        return None
+        return text, None
     size = sum(path.stat().st_size for path in files)
-    if any(kind == "tokens" for kind, _ in files.values()):
+    if not text:
         bits = int((config.dtype or "uint16").removeprefix("uint"))
-        return 8 * size // bits
+        return text, 8 * size // bits
     cut = [p for p, (kind, directly) in files.items() if kind == "text" and directly]
-    return size + len(files) + sum(path.stat().st_size // PASSAGE for path in cut)
+    return text, size + len(files) + sum(path.stat().st_size // PASSAGE for path in cut)

@@ -9,14 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 
-__all__ = ["confined_cores", "shares"]
+__all__ = ["confined_cores", "share"]
 
 
-def shares(cores: Collection[int], trials: int) -> list[list[int]]:
-    """Neighbouring cores for each; none where they do not suffice for one each."""
-    each = len(cores) // trials
-    ordered = sorted(cores)
-    return [ordered[i * each : (i + 1) * each] for i in range(trials if each else 0)]
+def share(cores: Collection[int], taken: Collection[int], trials: int, places: int) -> list[int]:
+    """The next cores for a process.
+
+    Args:
+        cores: of all processes together.
+        taken: those that other processes have.
+        trials: that the process trains.
+        places: trials that there may be at once, in all processes.
+
+    Returns:
+        Neighbouring ones, where others leave them; none where they do not suffice for everybody.
+    """
+    n, free = len(cores) * trials // places, sorted(set(cores) - set(taken))
+    return free[:n] if n <= len(free) else []
 
 
 def confined_cores(environment: Mapping[str, str]) -> list[int]:

@@ -72,7 +72,7 @@ def _refuse_another(study: StudyDir, manifest: dict[str, Any]) -> None:
         more = f" (and {len(found) - 4} more)" if len(found) > 4 else ""
         remedy = f"Give the new plan another name: study={study.name}-2"
         if all("gone" in what for what in found):
-            remedy = f"The study may have grown since: `ablate launch {study.name}` goes on with it"
+            remedy = f"The study may have grown since: `ablate launch {study.word}` goes on with it"
         raise StudyError(
             f"The study {study.name} is frozen, and this plan differs from it: "
             f"{'; '.join(found[:4])}{more}. {remedy}."

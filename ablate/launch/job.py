@@ -163,8 +163,9 @@ def _outcome(
             raise FencedOffError
         if result.status != "done":
             return _ended("preempted", "preempted", result.reason, result.step)
-        stitch(attempt.trial)
-        write_summary(attempt, result.summary)
+        stitch(attempt.trial, attempt)
+        if not write_summary(attempt, result.summary):
+            raise FencedOffError
         return _ended("done", "done", None, result.step)
     except FencedOffError:
         log.warning("A newer attempt runs this trial; this one stops.")
@@ -184,7 +185,7 @@ def _outcome(
             team.report(outcome, reason_of(error))
         with contextlib.suppress(Exception):  # a full disk must not hide why the trial failed
             if attempt.is_current():
-                stitch(attempt.trial)
+                stitch(attempt.trial, attempt)
         status = outcome if outcome in ("diverged", "preempted") else "failed"
         if outcome == "node" and this_job() is not None:
             status = "preempted"  # SLURM starts it again, within the budget of `admission`

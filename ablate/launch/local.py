@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ablate.launch.affinity import share
 from ablate.launch.forks import CRASHED, HELD
 from ablate.launch.pool import Ended, Pool
 from ablate.launch.slurm.identity import this_job
@@ -77,12 +78,13 @@ def run_missing(
     pool: Pool,
     *,
     workers: int,
+    places: int | None = None,
     gpus: Sequence[int] = (),
-    shares: Sequence[Sequence[int]] = (),
+    cores: Sequence[int] = (),
     again: Collection[str] = (),
     watcher: Watcher | None = None,
     patience: float = math.inf,
-    more: Callable[[], Sequence[TrialDir]] = list,
+    more: Callable[[int | None], Sequence[TrialDir]] = lambda room: (),
     hold: Callable[[], str | None] = lambda: None,
     stacks: Stacks | None = None,
 ) -> str | None:
@@ -94,12 +96,13 @@ def run_missing(
         trials: in the order in which they start.
         pool: what runs them.
         workers: processes at once.
+        places: trials at once, where several of them may share a process; None: any number.
         gpus: shared out one a worker.
-        shares: CPU cores that a worker is confined to, for each worker; none: it is not.
+        cores: CPU cores to be shared out, so that each worker is confined to some; none: it is not.
         again: ended statuses that are run once more.
         watcher: shows it.
         patience: seconds that trials which another launch runs are waited for with nothing to do.
-        more: asked for further trials when a worker has none.
+        more: asked for further trials, at most so many, when a worker has none.
         hold: why nothing more is to be started, or None.
         stacks: trials that start together, in one process.
 
@@ -121,10 +124,13 @@ def run_missing(
                 if study.queue and hold():
                     study.queue.clear()
                 while pool.processes < workers and not study.stopped:
-                    study.queue.extend([] if study.queue else more())
-                    if not study.queue:
+                    room = None if places is None else places - len(pool.running)
+                    study.queue.extend([] if study.queue or room == 0 else more(room))
+                    trial = _next(study, pool, room, stacks)
+                    if trial is None:
                         break
-                    _start(study, pool, gpus, shares, again, watcher, stacks)
+                    _start(study, trial, pool, gpus, (cores, places or workers), again, watcher,
+                           stacks)  # fmt: skip
                 if pool.running:
                     busy = time.monotonic()
                 elif time.monotonic() - busy > patience:
@@ -152,16 +158,27 @@ def _to_do(state: State, again: Collection[str]) -> bool:
     return state.status not in ENDED or state.status in again
 
 
+def _next(study: Study, pool: Pool, room: int | None, stacks: Stacks) -> TrialDir | None:
+    """The first of the queue for which (and for whose stack) there is room."""
+    for trial in study.queue:
+        fits = room is None or 1 + len(stacks.mates(trial, study.queue)) <= room
+        if fits or not pool.running:
+            study.queue.remove(trial)
+            return trial
+    return None
+
+
 def _start(
     study: Study,
+    trial: TrialDir,
     pool: Pool,
     gpus: Sequence[int],
-    shares: Sequence[Sequence[int]],
+    shared: tuple[Sequence[int], int],
     again: Collection[str],
     watcher: Watcher,
     stacks: Stacks,
 ) -> None:
-    trial = study.queue.popleft()
+    """`shared`: CPU cores, and among how many trials at once."""
     state = trial.live_state()
     if state.status == "running":
         study.elsewhere.append(trial)
@@ -174,8 +191,8 @@ def _start(
             if state.status != "running" and _to_do(state, again):
                 study.queue.remove(mate)
                 together.append(mate)
-        taken = list(pool.cores.values())
-        cores = next((list(share) for share in shares if list(share) not in taken), ())
+        taken = [core for cores in pool.cores.values() for core in cores]
+        cores = share(shared[0], taken, len(together), shared[1])
         pool.start(together, seats=stacks.seats(trial), again=again, gpu=gpu, cores=cores)
         for started in together:
             watcher.started(started)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable
 
 from ablate.config.sources import edited
 from ablate.errors import StudyError, TrialHeldError
 from ablate.launch.cancelling import unmark
-from ablate.rundir import StudyDir, TrialDir
+from ablate.rundir import StudyDir, TrialDir, mend_summary
 
 __all__ = ["AFRESH", "RETRIED", "chosen", "mend_states", "refuse_edited", "reopen"]
 
@@ -43,8 +44,9 @@ def chosen(
 
 
 def mend_states(study: StudyDir) -> list[str]:
-    """Writes every damaged state.json anew, from what the trial's newest attempt left, and every
-    damaged attempt.json, from the attempt's own logs; says so.
+    """Writes every damaged state.json anew, from what the trial's newest attempt left, every
+    damaged attempt.json, from the attempt's own logs, and every damaged summary.json of a trial
+    that is done, from the attempt's copy or the record; says so.
 
     A trial that runs writes its own at its next heartbeat.
     """
@@ -57,6 +59,8 @@ def mend_states(study: StudyDir) -> list[str]:
         if state.damage:
             trial.write_state(state)
             said.append(f"{trial.id}: {state.damage} That was done: {state.status}.")
+        if state.status == "done" and (done := mend_summary(trial)):
+            said.append(f"{trial.id}: {done}")
     return said
 
 
@@ -76,10 +80,10 @@ def refuse_edited(study: StudyDir, trials: Iterable[TrialDir]) -> None:
     if not changed:
         return
     said = "; ".join(f"{arm}: {', '.join(variants)}" for arm, variants in changed.items())
-    replace = " ".join(f"--replace {arm}" for arm in changed)
+    replace = " ".join(f"--replace {shlex.quote(arm)}" for arm in changed)
     raise StudyError(
         f"The code behind an import path was edited after {study.name} was planned ({said}), so "
-        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.name} "
+        f"nothing was run. Undo the edit, or plan the arm anew: ablate extend {study.word} "
         f"{replace}"
     )
 

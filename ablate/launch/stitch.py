@@ -11,25 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from ablate.rundir import TrialDir, write_atomic
+from ablate.rundir import Attempt, TrialDir, write_atomic
 from ablate.rundir.names import EVENTS
 
 __all__ = ["stitch", "write_table"]
 
 
-def stitch(trial: TrialDir) -> None:
-    """Writes both files, each atomically; done again it writes the same."""
+def stitch(trial: TrialDir, by: Attempt | None = None) -> None:
+    """Writes both files, each atomically; done again it writes the same. Nothing is written where
+    attempt `by` is no longer the newest: its rows need not be those that count.
+    """
     table = to_table(trial.stitched())
     temporary = trial.metrics_path.with_name(f".metrics.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         write_table(table, temporary)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())  # as the state that says done: nobody would write it again
+        lines = [json.dumps(row, separators=(",", ":")) for row in trial.stitched(EVENTS)]
+        if by is not None and not by.is_current():
+            return
         os.replace(temporary, trial.metrics_path)
+        write_atomic(trial.events_path, "".join(line + "\n" for line in lines))
     finally:
         temporary.unlink(missing_ok=True)
-    lines = (json.dumps(row, separators=(",", ":")) for row in trial.stitched(EVENTS))
-    write_atomic(trial.events_path, "".join(line + "\n" for line in lines))
 
 
 def write_table(table: Any, path: Path) -> None:

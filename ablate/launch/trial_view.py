@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.errors import StudyError
-from ablate.rundir import ENDED, State, StudyDir, TrialDir
+from ablate.rundir import ENDED, State, StudyDir, TrialDir, summary_damage
 from ablate.rundir.names import ATTEMPTS
 
 __all__ = ["TrialView", "seen_in_files"]
@@ -85,7 +85,7 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
         damage=damage,
     )
     if state.status == "done":
-        return view.replace(loss=_final_loss(trial))
+        return _with_final_loss(view, trial)
     return view if state.attempt == 0 else _with_progress(view, trial)
 
 
@@ -101,11 +101,18 @@ def _live_state(trial: TrialDir) -> State:
     return trial.live_state()
 
 
-def _final_loss(trial: TrialDir) -> float | None:
+def _with_final_loss(view: TrialView, trial: TrialDir) -> TrialView:
+    """From the summary; where that cannot be read, from the record's last row."""
     try:
-        return _number((trial.summary() or {}).get("train/loss"))
-    except StudyError:
-        return None
+        summary = trial.summary()
+        wrong = None if summary is not None else summary_damage(trial)
+    except StudyError as error:
+        summary, wrong = None, str(error)
+    if wrong is None:
+        return view.replace(loss=_number((summary or {}).get("train/loss")))
+    damage = " ".join(filter(None, (view.damage, wrong)))
+    loss = _number((trial.latest_row() or {}).get("train/loss"))
+    return view.replace(loss=loss, damage=damage, reason=damage)
 
 
 def _with_progress(view: TrialView, trial: TrialDir) -> TrialView:

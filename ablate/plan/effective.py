@@ -291,3 +291,10 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     data = config["data"]
     if data["tokenizer"] != "bpe":
         yield "data.tokenizer_vocab_size", "only data.tokenizer=bpe reads it"
+    parallel = config.get("parallel", {"name": "none"})["name"]
+    if parallel == "none":
+        yield "parallel.timeout", "one process waits for no other"
+    if parallel not in ("fsdp", "hsdp"):
+        yield "parallel.wrapping_strategy", f"only fsdp and hsdp read it, not {parallel}"
+    if parallel != "hsdp":
+        yield "parallel.shard_size", f"only parallel=hsdp reads it, not {parallel}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ablate.design import CROSSED
 from ablate.design.ladder import FEWEST_ORDERS, too_few_orders
@@ -11,6 +12,7 @@ from ablate.model.config import ModelConfig
 from ablate.model.widths import is_uniform, resolved
 from ablate.plan.budget import budget_text, given_steps, tokens_per_step
 from ablate.plan.factors import read_factors
+from ablate.plan.fitting import gib
 from ablate.plan.study_plan import PlannedArm
 from ablate.plan.sweep import SweepConfig
 
@@ -51,6 +53,7 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
                     f"More than 1 % from the baseline's {unit} (match: none): {_listed(far)}."
                 )
     notes += [text for arm in arms if (text := _widths(arm))]
+    notes += _whole_gradients(arms)
     per_step = tokens_per_step(base.config)
     other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
     if other:
@@ -58,6 +61,29 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
             f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
         )
     return notes
+
+
+def _whole_gradients(arms: Sequence[PlannedArm]) -> list[str]:
+    """Of divided weights, where several micro-batches make a batch: what the division does not
+    save.
+    """
+    kept = [arm for arm in arms if _keeps_whole_gradients(arm.config)]
+    if not kept:
+        return []
+    largest = max(kept, key=lambda arm: arm.parameters)
+    return [
+        f"Each process keeps the gradients of all weights from one micro-batch to the next "
+        f"({gib(4 * largest.parameters)} in {largest.name}), though the weights are divided; "
+        "parallel.grad_sync_mode=micro_batch divides them too, at the price of as many messages "
+        "as micro-batches."
+    ]
+
+
+def _keeps_whole_gradients(config: Mapping[str, Any]) -> bool:
+    train, parallel = config["train"], config["parallel"]
+    several = (train["micro_batch_size"] or train["batch_size"]) < train["batch_size"]
+    divides = parallel["name"] in ("fsdp", "hsdp")
+    return divides and parallel["grad_sync_mode"] == "batch" and several
 
 
 def _widths(arm: PlannedArm) -> str | None:

@@ -36,6 +36,7 @@ from ablate.plan.speed import Speeds, speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm
 from ablate.plan.sweep import SweepConfig, design_function
 from ablate.plan.trials import trials_of
+from ablate.plan.vocabulary import check_vocabularies
 from ablate.plan.without_effect import refuse_common, refuse_repeated_groups, without_effect
 
 __all__ = ["plan_sweep", "plan_written", "study_of_sweep", "sweep_section"]
@@ -110,6 +111,7 @@ def plan_written(
     refuse_duplicates(arms)
     study = arms[0].config["study"] or study_of_sweep(name)
     planned = _planned(arms, resized, study, sweep)
+    check_vocabularies(planned)
     check_kernels(planned)
     refuse_too_large(planned)
     asked = {"name": name, "written": dict(written), "overrides": list(base_overrides)}

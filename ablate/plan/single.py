@@ -17,6 +17,7 @@ from ablate.plan.fitting import refuse_too_large
 from ablate.plan.sizing import costs
 from ablate.plan.study_plan import PlannedArm, PlannedTrial
 from ablate.plan.trials import trial_of
+from ablate.plan.vocabulary import check_vocabulary
 from ablate.plan.without_effect import (
     refuse_repeated_groups,
     refuse_without_effect,
@@ -80,6 +81,7 @@ def single_trial(
     config = resolve(composer.compose(list(overrides)))
     inert = {} if of_sweep else without_effect(config, overrides, composer)
     refuse_without_effect({line: why for line, why in inert.items() if line not in common})
+    check_vocabulary(config)
     study = config["study"] or DEFAULT_STUDY
     config["study"] = study
     name = arm_name(overrides, common=common)

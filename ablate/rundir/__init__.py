@@ -11,6 +11,7 @@
           lease                           its modification time is the heartbeat
           metrics.jsonl  events.jsonl  log
           checkpoints/step-000100/        complete or absent, never half
+          state.json  summary.json        its own copies, once it has ended
         metrics.parquet  events.jsonl     the stitched record, each step once
         summary.json                      final metrics, written once
       submissions/<n>.json                what was handed to a scheduler
@@ -44,7 +45,7 @@ from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
 from ablate.rundir.state import ENDED, OUTCOMES, STATUSES, State
 from ablate.rundir.study import StudyDir, find_study, list_studies
 from ablate.rundir.submission import Submission
-from ablate.rundir.summary import summary_damage, write_summary
+from ablate.rundir.summary import mend_summary, summary_damage, write_summary
 from ablate.rundir.trial import TrialDir
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "incidents",
     "keep_data",
     "list_studies",
+    "mend_summary",
     "names",
     "read_json",
     "read_jsonl",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
 import shutil
 import socket
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.attempt_record import read_record, told_by_logs
-from ablate.rundir.files import append_line, fsync_dir, write_json
+from ablate.rundir.files import append_line, free_name, fsync_dir, write_json
 from ablate.rundir.state import State, read_state
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Attempt:
         if damage is None:
             return None
         path, record = self.path / names.ATTEMPT, self.record()
-        kept = _free(path.with_name(f"{names.ATTEMPT}.damaged"))
+        kept = free_name(path.with_name(f"{names.ATTEMPT}.damaged"))
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, kept)
         write_json(path, {**record, "mended": damage})
@@ -256,12 +255,6 @@ class Attempt:
         if keep >= 0:
             for step in self.checkpoint_steps()[: -keep or None]:
                 shutil.rmtree(self.checkpoint_path(step), ignore_errors=True)
-
-
-def _free(path: Path) -> Path:
-    """The first of `path`, `path`-2, `path`-3, ... that is not there."""
-    later = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
-    return next(p for p in itertools.chain([path], later) if not p.exists())
 
 
 def process_started(pid: int) -> str | None:

@@ -49,9 +49,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     try:
         return _read(folder)
     except StudyError as error:
-        mends = (
-            f"`ablate retry {folder.parents[3].name}` writes it anew from the attempt's own logs."
-        )
+        retry = f"`ablate retry {names.word_of(folder.parents[3])}`"
+        mends = f"{retry} writes it anew from the attempt's own logs."
         raise StudyError(f"{str(error).strip()} {mends}") from None
 
 

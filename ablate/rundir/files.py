@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -16,6 +17,7 @@ from ablate.errors import ConfigError, StudyError
 __all__ = [
     "append_line",
     "check_writable",
+    "free_name",
     "fsync_dir",
     "has_content",
     "last_row",
@@ -53,6 +55,12 @@ def has_content(path: Path) -> bool:
         return path.stat().st_size > 0
     except OSError:
         return False
+
+
+def free_name(path: Path) -> Path:
+    """The first of `path`, `path`-2, `path`-3, ... that is not there."""
+    later = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
+    return next(p for p in itertools.chain([path], later) if not p.exists())
 
 
 def no_folder(*paths: Path) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+from pathlib import Path
 
 SCHEMA_VERSION = 1
 
@@ -38,6 +40,11 @@ LOCK_SECONDS = 30.0
 """A manifest is written within milliseconds; a lock so old is a dead owner's."""
 
 _CHECKPOINT = re.compile(r"step-(\d{6,})")
+
+
+def word_of(folder: Path) -> str:
+    """A study's name as a shell takes it: for commands that are shown."""
+    return shlex.quote(folder.name)
 
 
 def checkpoint_name(step: int) -> str:

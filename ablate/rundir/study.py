@@ -33,6 +33,11 @@ class StudyDir:
         return self.path.resolve().name
 
     @property
+    def word(self) -> str:
+        """Its name as a shell takes it: for commands that are shown."""
+        return names.word_of(self.path.resolve())
+
+    @property
     def manifest_path(self) -> Path:
         return self.path / names.MANIFEST
 

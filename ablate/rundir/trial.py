@@ -89,9 +89,10 @@ class TrialDir:
 
     def state(self) -> State:
         """Where state.json is damaged, what the newest attempt left (see `State.damage`)."""
-        path, remedy = self.path / names.STATE, f"`ablate retry {self.study_path.name}` mends it."
+        path = self.path / names.STATE
+        mends = f"`ablate retry {names.word_of(self.study_path)}` mends it."
         try:
-            return read_state(path, remedy) if path.exists() else State()
+            return read_state(path, mends) if path.exists() else State()
         except StudyError as error:
             return self._state_of_attempts(str(error))
 
@@ -138,7 +139,11 @@ class TrialDir:
         return None
 
     def summary(self) -> dict[str, Any] | None:
-        return read_json(self.summary_path) if self.summary_path.exists() else None
+        """Raises StudyError where it is damaged."""
+        if not self.summary_path.exists():
+            return None
+        remedy = f"`ablate retry {names.word_of(self.study_path)}` writes it anew."
+        return read_json(self.summary_path, remedy)
 
     # ---- attempts
 

@@ -79,8 +79,11 @@ def drop_weights(attempt: Attempt, step: int) -> None:
 def prune(attempt: Attempt, keep: int) -> None:
     """Keeps the newest `keep` checkpoints of the trial (-1: all), and no debris of old attempts.
 
-    What a newer attempt wrote is not ours to touch: this one may have been fenced off meanwhile.
+    What a newer attempt wrote is not ours to touch, nor what it may be reading: this one may have
+    been fenced off meanwhile.
     """
+    if not attempt.is_current():
+        return
     earlier = [a for a in attempt.trial.attempts() if a.number < attempt.number]
     for old in earlier:
         for debris in old.checkpoints_path.glob(".step-*.tmp"):

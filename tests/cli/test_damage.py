@@ -69,8 +69,8 @@ def test_a_damaged_manifest_is_named(study: StudyDir, call: Call, verb: str, tex
         ("config.yaml", "hello", {"report", "sync"}),
         ("config.yaml", "", {"report", "sync"}),
         ("config.yaml", "a: [1", {"report", "sync"}),
-        ("summary.json", "[3]", {"report", "sync"}),
-        ("summary.json", "", {"report", "sync"}),
+        ("summary.json", "[3]", {"status", "report", "sync"}),
+        ("summary.json", "", {"status", "report", "sync"}),
         ("attempts/1/attempt.json", "null", set(READERS)),
     ],
 )
@@ -95,13 +95,18 @@ def test_a_damaged_file_of_a_trial_is_named_and_stops_no_other(
 
 
 def test_what_is_read_of_the_other_trials_is_what_they_hold(study: StudyDir, call: Call) -> None:
-    """Beside one that is damaged; where all are, there is nothing to show."""
+    """Beside one that is damaged. Its rows are shown too, where they can be read."""
     damaged, whole = study.trials()
-    before = json.loads(call("spikes", f"s/{whole.id}", "--json")[1])
+    before = json.loads(call("spikes", "s", "--json")[1])
+    one = json.loads(call("spikes", f"s/{damaged.id}", "--json")[1])
+    assert set(before["scores"]) == {damaged.id, whole.id}
     (damaged.path / "attempts" / "1" / "attempt.json").write_text("null")
     code, out, err = call("spikes", "s", "--json")
     assert (code, err.count("attempt.json is damaged")) == (1, 1)
-    assert json.loads(out)["scores"] == before["scores"]
+    assert json.loads(out) == before
+    code, out, err = call("spikes", f"s/{damaged.id}", "--json")
+    assert (code, err.count("attempt.json is damaged")) == (1, 1)
+    assert json.loads(out) == one
     code, out, err = call("sync", "s", "--dry-run", "--json")
     assert (code, err.count("attempt.json is damaged")) == (1, 1)
     synced = json.loads(out)
@@ -110,7 +115,14 @@ def test_what_is_read_of_the_other_trials_is_what_they_hold(study: StudyDir, cal
     assert synced["counts"] == {"damaged": 1, "pending": 1}
     (whole.path / "attempts" / "1" / "attempt.json").write_text("null")
     code, out, err = call("spikes", "s")
-    assert (code, out) == (2, "")
+    assert code == 1
+    for trial in (damaged, whole):
+        assert trial.id in out
+        assert f"{trial.id}: " in err
+    for trial in (damaged, whole):
+        (trial.path / "attempts" / "1" / "metrics.jsonl").unlink()
+    code, out, err = call("spikes", "s")
+    assert (code, out) == (2, ""), "where no rows are there, there is nothing to show"
     assert damaged.id in err
     assert whole.id in err
 
@@ -165,6 +177,47 @@ def test_a_summary_that_is_gone_is_named(study: StudyDir, call: Call, sealed: bo
     assert (code, f"Trial {whole.id}" in err) == (1, False)
     assert f"{trial.id}/summary.json" in err
     assert json.loads(out)["arms"][0]["seeds"] == 2, "its record counts"
+
+
+@pytest.mark.parametrize("text", ['{"train/loss": 1.0, "sec', "", "[]", '{"seconds": 4}', None])
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_damaged_summary_is_named_by_status_and_written_anew_by_retry(
+    study: StudyDir, call: Call, text: str | None, copy: bool
+) -> None:
+    """From the attempt's own copy; of a trial that older versions ran, from its record."""
+    damaged, whole = study.trials()
+    before = damaged.summary() or {}
+    if not copy:
+        (damaged.path / "attempts" / "1" / "summary.json").unlink()
+    damaged.summary_path.unlink()
+    if text is not None:
+        damaged.summary_path.write_text(text)
+    code, out, _ = call("status", "s", "--json")
+    first, second = json.loads(out)["trials"]
+    edited = text == '{"seconds": 4}'  # which the report finds, by the digest
+    assert (code, first["status"]) == (not edited, "done")
+    assert second["damage"] is None
+    if not edited:
+        assert "summary.json" in first["damage"]
+        assert "`ablate retry s` writes it anew" in first["damage"]
+        assert first["loss"] == pytest.approx(0.05), "of the record's last row"
+        assert f"damaged: {damaged.id}: " in call("status", "s")[1]
+    code, _, err = call("retry", "s")
+    assert code == 1, "it had something to mend"
+    assert f"{damaged.id}: " in err
+    assert whole.id not in err
+    if copy:
+        assert damaged.summary() == before
+    else:
+        anew = damaged.summary() or {}
+        assert anew.pop("rebuilt") is True
+        assert anew["train/loss"] == pytest.approx(before["train/loss"])
+        assert anew["seconds"] == pytest.approx(100 * 64 / 640)
+    kept = damaged.path / "summary.json.damaged"
+    assert (kept.read_text() if kept.exists() else None) == text
+    for verb in ("status", "report"):
+        assert call(*words(verb))[0] == 0
+    assert call("retry", "s")[0] == 0
 
 
 @pytest.mark.parametrize("name", ["metrics.parquet", "attempts/1/metrics.jsonl", "events.jsonl"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from ablate.cli.board import Screen, board
 from ablate.cli.overview import study_status
 from ablate.cli.plan_view import console
+from ablate.cli.running import conclude
 from ablate.launch.slurm.scheduler import Scheduler
 from ablate.rundir import STATUSES, Submission
 
@@ -246,3 +248,24 @@ def test_checkpoints_do_not_disturb_the_status(call: Call, tmp_path: Path) -> No
     attempt = start(study.trials()[0], 5)
     checkpoint(attempt, 5)
     assert json.loads(call("status", "mine", "--json")[1])["trials"][0]["step"] == 5
+
+
+def test_commands_that_are_shown_can_be_pasted_whatever_the_folder_is_called(
+    call: Call,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ablate.analysis.publish.draw", lambda *_: None)
+    study = mixed(tmp_path / "runs" / "my study")
+    (study.trials()[0].path / "state.json").write_text("{")
+    (study.trials()[0].path / "summary.json").write_text("{")
+    words = ["--metric", "train/loss", "--partial"]
+    (study.trials()[1].path / "attempts" / "1" / "attempt.json").write_text("{")
+    shown = [call("status", "my study"), call("report", "my study", *words)]
+    conclude(study, None)
+    text = " ".join(f"{out} {err}" for _, out, err in shown) + capsys.readouterr().err
+    text += next(study.path.glob("report*/report.md")).read_text()
+    told = re.findall(r"ablate (\w+) ('my study'|my study)", " ".join(text.split()))
+    assert {"retry", "logs", "report"} <= {verb for verb, _ in told}
+    assert {name for _, name in told} == {"'my study'"}

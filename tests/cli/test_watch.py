@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -46,6 +47,18 @@ def test_watch_prints_what_changes_and_ends_with_the_study(call: Call, tmp_path:
     assert f"{trials[2].id} failed" in out
     assert "boom" in out
     assert out.splitlines()[-1] == "mine: 2 done, 1 failed"
+
+
+def test_of_a_study_that_has_ended_json_tells_every_trial(call: Call, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "runs" / "mine", 1, 3)
+    for trial, status in zip(study.trials(), ("done", "failed", "done"), strict=True):
+        end(trial, status)
+    code, out, _ = call("watch", "mine", "--json")
+    assert code == 1
+    told = [json.loads(line) for line in out.splitlines()]
+    assert [t["status"] for t in told] == ["done", "failed", "done"]
+    assert told == json.loads(call("status", "mine", "--json")[1])["trials"]
+    assert call("watch", "mine")[1].count("\n") == 2, "for people the counts, and what went wrong"
 
 
 def test_what_is_damaged_is_said_once(call: Call, tmp_path: Path) -> None:

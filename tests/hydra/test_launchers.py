@@ -198,6 +198,20 @@ def test_pain_19_a_dry_run_names_trials_and_launcher_and_writes_nothing(
     assert not Path("runs").exists()
 
 
+def test_pain_19_a_dry_run_needs_no_slurm(
+    call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its commands are not installed; one whose controller is silent is said likewise."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    words = ["hydra/launcher=slurm", "cluster.time=10m", "cluster.pack=2"]
+    code, out, err = call(*small, "seed=0,1", *words, "--dry-run")
+    assert code == 0, err
+    assert out.count("run   new") == 2
+    assert "without a look at limits and queue" in out
+    assert "2 trials as 1 task, 2 in each" in out
+    assert not Path("runs").exists()
+
+
 def test_a_trial_that_slurm_runs_no_more_is_waited_for_a_while_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,9 +19,10 @@ from ablate.config.fingerprint import trial_id
 from ablate.config.sources import SOURCES, sources
 from ablate.errors import TrialEndedError
 from ablate.launch import job
+from ablate.launch import stitch as stitching
 from ablate.launch.cancelling import mark
 from ablate.launch.job import FencedOffError, run_job
-from ablate.rundir import Attempt, StudyDir, TrialDir
+from ablate.rundir import Attempt, StudyDir, TrialDir, write_summary
 
 
 def steps_in_parquet(trial: TrialDir) -> list[int]:
@@ -229,6 +230,41 @@ def test_an_attempt_that_is_fenced_off_stops_and_writes_nothing_outside_its_fold
     assert not trial.metrics_path.exists()
     assert not trial.summary_path.exists()
     assert trial.latest_row()["step"] < 400
+
+
+@pytest.mark.parametrize("takes_over", ["before the summary", "while it is written"])
+def test_one_that_was_away_at_its_end_replaces_nothing_of_the_newer_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_over: str
+) -> None:
+    """A node that comes back behind the last look at who runs the trial."""
+    trial = make_trial(tmp_path, steps=20)
+    newer = {"val/bpb": 0.5}
+
+    def be_away() -> None:
+        path = trial.path / "attempts" / "2"
+        path.mkdir()
+        second = Attempt(trial, 2)
+        second.append("metrics.jsonl", {"step": 1, "train/loss": 7.0})
+        stitching.stitch(trial)
+        assert write_summary(second, newer)
+
+    if takes_over == "before the summary":
+        monkeypatch.setattr(job, "stitch", lambda *_: be_away())
+    else:
+        to_table = stitching.to_table
+
+        def slow(rows: object) -> object:
+            table = to_table(rows)
+            if not trial.summary_path.exists():
+                monkeypatch.setattr(stitching, "to_table", to_table)
+                be_away()
+            return table
+
+        monkeypatch.setattr(stitching, "to_table", slow)
+    with pytest.raises(FencedOffError):
+        run_job(trial, run=run)
+    assert trial.summary() == newer
+    assert steps_in_parquet(trial) == [1]
 
 
 def test_the_state_follows_a_running_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

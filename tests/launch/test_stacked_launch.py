@@ -266,6 +266,32 @@ def test_a_running_member_is_cancelled_without_the_others(tmp_path):
     assert trials[1].live_state().step < 80
 
 
+def test_trials_that_are_not_stacked_fill_the_places_beside_a_stack(tmp_path):
+    """In an allocation of four: a stack of two, and two beside it; whatever they wait in the queue
+    behind.
+    """
+    path = tmp_path / "runs" / "s"
+    alone = [make_trial(path, "alone", steps=30, seed=i, pause=0.05) for i in range(4)]
+    pair = [make_trial(path, "pair", steps=30, seed=i, pause=0.05) for i in range(2)]
+    trials = [*alone[:3], *pair, alone[3]]
+    study, ids = make_study(path, trials), [t.id for t in pair]
+    at_once: list[set[str]] = []
+
+    class Counter(Watcher):
+        def tick(self, running) -> None:
+            at_once.append({t.id for t in running})
+
+    with Pool(SEATED) as pool:
+        run_missing(
+            study.trials(), pool, workers=4, places=4, watcher=Counter(),
+            stacks=Stacks(dict.fromkeys(ids, ids)),
+        )  # fmt: skip
+    assert [t.live_state().status for t in trials] == ["done"] * 6
+    assert max(map(len, at_once)) == 4
+    assert {t.id for t in alone} in at_once, "there is room for one, and not for the stack"
+    assert all(not (set(ids) & found) or set(ids) <= found for found in at_once)
+
+
 def test_a_signal_stops_every_member_with_a_checkpoint_of_its_own(tmp_path):
     path = tmp_path / "runs" / "s"
     trials = [

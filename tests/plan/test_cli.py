@@ -13,6 +13,8 @@ from ablate.cli.plan_view import amount, plan_view
 from ablate.errors import AblateError
 from ablate.plan import plan_sweep
 
+FIRST = ("model.eos_token_id=0", "model.pad_token_id=0")
+
 
 @pytest.fixture
 def sweep(write_sweep, tmp_path, monkeypatch) -> str:
@@ -25,6 +27,30 @@ def sweep(write_sweep, tmp_path, monkeypatch) -> str:
     return "sweep=" + write_sweep(
         design="ladder", factors=factors, match="params", budget={"tokens": "1M"}
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.tokenizer=bpe"], "model.vocab_size=257: is too small: data.tokenizer=bpe makes"),
+        (["data.tokenizer=bpe", "model.vocab_size=4096"], "model.eos_token_id=256: ends no"),
+        (["data=kjv_gpt2", "model.vocab_size=300", *FIRST], "Set model.vocab_size=50257"),
+        (["model.vocab_size=256", *FIRST], "data.tokenizer=bytes makes 257 tokens"),
+    ],
+)
+@pytest.mark.parametrize("where", ["corpus", "text", "token files"])
+def test_a_vocabulary_that_the_model_has_not_is_refused(
+    sweep, tmp_path, where: str, words: list[str], said: str
+) -> None:
+    (tmp_path / "x.txt").write_text("In the beginning. " * 100)
+    (tmp_path / "x.bin").write_bytes(b"\x01\x00" * 9999)
+    if where != "corpus":
+        words = [*words, f"data.path={tmp_path / ('x.txt' if where == 'text' else 'x.bin')}"]
+    if where == "token files":  # whatever they hold
+        assert cli.main([sweep, *words, "--json"]) == 0
+        return
+    with pytest.raises(AblateError, match=re.escape(said)):
+        cli.main([sweep, *words])
 
 
 def test_json_is_one_object_with_the_promised_keys(sweep, capsys) -> None:

@@ -180,6 +180,22 @@ def test_without_matching_unequal_sizes_are_said(plan) -> None:
     assert not any("More than" in n for n in plan(factors={"norm": ["norm=rms"]}).notes)
 
 
+@pytest.mark.parametrize("name", ["fsdp", "hsdp", "ddp"])
+@pytest.mark.parametrize("mode", ["batch", "micro_batch"])
+@pytest.mark.parametrize("rows", [4, None])
+def test_whole_gradients_of_divided_weights_are_said(
+    plan, name: str, mode: str, rows: int | None
+) -> None:
+    """Without a word of how large the GPUs are, by which they would be refused."""
+    words = [f"parallel={name}", "train.batch_size=8"]
+    words += [f"train.micro_batch_size={rows}"] if rows else []
+    words += [] if name == "ddp" or mode == "batch" else [f"parallel.grad_sync_mode={mode}"]
+    notes = [n for n in plan(*words, factors={"norm": ["norm=rms"]}).notes if "gradients" in n]
+    assert len(notes) == (name != "ddp" and mode == "batch" and rows is not None)
+    assert all("parallel.grad_sync_mode=micro_batch" in note for note in notes)
+    assert all("MiB in baseline" in note for note in notes)
+
+
 def test_excluded_combinations_are_left_out(plan) -> None:
     factors = {"norm": ["norm=rms"], "position": ["position=rope", "position=alibi"]}
     everything = plan(design="factorial", factors=factors)

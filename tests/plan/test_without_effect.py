@@ -16,6 +16,10 @@ INERT = [
     (["norm=noisy", "model.norm_noise=0", "model.norm_noise_at=before"], "norm_noise is 0"),
     (["spikes.window=64"], "not observe"),
     (["precision=bf16", "precision.initial_scale=8"], "scale gradients"),
+    (["parallel=ddp", "parallel.wrapping_strategy=size_based"], "only fsdp and hsdp read it"),
+    (["parallel.wrapping_strategy=size_based"], "not none"),
+    (["parallel=fsdp", "parallel.shard_size=2"], "only parallel=hsdp reads it, not fsdp"),
+    (["parallel.timeout=60"], "one process waits for no other"),
 ]
 
 
@@ -36,6 +40,8 @@ def test_a_setting_that_the_trial_never_reads_is_refused(overrides: list[str], w
         ["attention=math", "train.checkpoint_every=5", "data.cache_dir=/x", "track=wandb"],
         ["model=olmo2", "size=tiny", "cluster=slurm"],
         ["norm=noisy", "model.norm_noise_at=before"],
+        ["parallel=hsdp", "parallel.shard_size=2", "parallel.wrapping_strategy=size_based"],
+        ["parallel=ddp", "parallel.timeout=60", "parallel.wrapping_strategy=by_block"],
     ],
     ids=" ".join,
 )
@@ -54,6 +60,8 @@ def test_two_options_of_one_group_are_refused_and_one_twice_is_not() -> None:
 def test_a_word_for_every_arm_must_reach_one_of_them() -> None:
     with pytest.raises(ConfigError, match=r"spikes.window=64: has no effect here"):
         plan_sweep(["sweep=hello", "spikes.window=64"])
+    with pytest.raises(ConfigError, match=r"parallel.shard_size=2: has no effect here"):
+        plan_sweep(["sweep=hello", "parallel=ddp", "parallel.shard_size=2"])
     skips = '+sweep.factors.skip=["spikes=skip_step"]'
     assert plan_sweep(["sweep=hello", skips, "spikes.window=64"]).arms
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablate.errors import TrialEndedError, TrialHeldError
-from ablate.rundir import Attempt, State, TrialDir
+from ablate.rundir import Attempt, State, TrialDir, summary_damage, write_summary
 from ablate.rundir.names import ATTEMPT, METRICS, STATE
 
 
@@ -72,6 +72,27 @@ def test_an_attempt_that_was_fenced_off_changes_nothing_outside_its_folder(tmp_p
     assert trial.state() == before
     assert second.release(State(status="preempted", step=7))
     assert trial.state().status == "preempted"
+
+
+@pytest.mark.parametrize("wakes", ["late", "in between", "before the other is done"])
+def test_a_summary_of_a_newer_attempt_is_never_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wakes: str
+) -> None:
+    """Also where the older one had looked whether it still counts a moment before."""
+    trial = make(tmp_path)
+    first = trial.acquire()
+    bury(first)
+    second = trial.acquire()
+    if wakes != "before the other is done":
+        assert write_summary(second, {"train/loss": 2.0})
+    answers = [True] if wakes == "in between" else []
+    monkeypatch.setattr(first, "is_current", lambda: answers.pop() if answers else False)
+    assert not write_summary(first, {"train/loss": 1.0})
+    if wakes == "before the other is done":
+        assert trial.summary() is None
+        assert write_summary(second, {"train/loss": 2.0})
+    assert trial.summary() == {"train/loss": 2.0}
+    assert summary_damage(trial) is None
 
 
 def test_a_state_written_by_a_fenced_off_attempt_is_not_believed(tmp_path: Path) -> None:

@@ -82,10 +82,13 @@ def test_a_free_slot_takes_over_a_whole_stack(tmp_path: Path, monkeypatch: Any) 
     seen: list[Any] = []
 
     def run_missing(trials: list[TrialDir], pool: Any, **said: Any) -> None:
-        seen.append([t.id for t in said["more"]()])
+        assert said["more"](3) == [], "a stack of four, which would have to wait here"
+        clock[0] += 60
+        seen.append([t.id for t in said["more"](4)])
         seen.append([said["stacks"].seats(study.trial(id)) for id in seen[0]])
         seen.append([said["stacks"].seats(t) for t in trials])
-        seen.append(said["more"]())
+        seen.append(said["more"](4))
+        assert (said["places"], said["workers"]) == (8, 8)
 
     class NoPool(contextlib.nullcontext[Any]):
         def gpus(self) -> int:
@@ -94,6 +97,8 @@ def test_a_free_slot_takes_over_a_whole_stack(tmp_path: Path, monkeypatch: Any) 
         def __enter__(self) -> Any:
             return self
 
+    clock = [0.0]
+    monkeypatch.setattr("ablate.launch.slurm.task.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("ablate.launch.slurm.task.run_missing", run_missing)
     monkeypatch.setattr("ablate.launch.slurm.task.Pool", NoPool)
     monkeypatch.setenv("SLURM_JOB_ID", "8")

@@ -15,7 +15,7 @@ import torch
 from ablate.errors import DataError
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
-from ablate.train.checkpoint import load_model_state, read_newest
+from ablate.train.checkpoint import load_model_state, prune, read_newest
 from tests.train.tiny import without_clock
 
 STEPS = 11
@@ -257,6 +257,17 @@ def test_checkpoints_and_debris_of_earlier_attempts_go_when_newer_ones_stand(con
     run_trial(reacquire(trial), settings)
     assert list(first.checkpoints_path.iterdir()) == []
     assert trial.newest_attempt().checkpoint_steps() == [11]
+
+
+def test_one_that_was_fenced_off_takes_no_checkpoint_that_the_newer_attempt_may_read(trial):
+    trial.create({"train": {"steps": 10}}, 10)
+    first = trial.acquire()
+    for step in (5, 10):
+        first.begin_checkpoint(step)
+        first.commit_checkpoint(step)
+    (first.path.parent / "2").mkdir()
+    prune(first, 1)
+    assert first.checkpoint_steps() == [5, 10]
 
 
 def test_without_keep_final_no_weights_stay_but_the_end_is_remembered(config, trial):

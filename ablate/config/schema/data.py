@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ablate.config.typed import check_types, require
 
@@ -70,3 +71,22 @@ class DataConfig:
                 "contradicts data.dataset",
                 "Set one of them to null",
             )
+
+    def check_vocabulary(self, model: Mapping[str, Any]) -> None:
+        """Of text that is to be tokenised, by a tokenizer whose vocabulary is known beforehand.
+
+        Raises:
+            ConfigError: for a model with fewer tokens, or another end of a document.
+        """
+        known = {"bytes": (257, 256), "bpe": (self.tokenizer_vocab_size, 0), "gpt2": (50257, 50256)}
+        if self.tokenizer not in known:
+            return
+        (tokens, eos), said = known[self.tokenizer], f"data.tokenizer={self.tokenizer}"
+        size, end = model.get("vocab_size"), model.get("eos_token_id")
+        lower = " (or a lower data.tokenizer_vocab_size)" if self.tokenizer == "bpe" else ""
+        remedy = f"Set model.vocab_size={tokens}{lower} and model.eos_token_id={eos}"
+        if isinstance(size, int):
+            reason = f"is too small: {said} makes {tokens} tokens"
+            require(size >= tokens, "model.vocab_size", size, reason, remedy)
+        reason = f"ends no document: with {said} token {eos} does"
+        require(end in (None, eos), "model.eos_token_id", end, reason, remedy)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ablate.config.schema import ClusterConfig
-from ablate.errors import StudyError
 from ablate.launch.freeze import freeze, study_of
 from ablate.launch.preflight import check_data_of_all, freeze_data
 from ablate.launch.settings import remember_plan
-from ablate.launch.slurm.submit import describe, describe_alone, submit
+from ablate.launch.slurm.submit import describe, describe_dry, submit
 from ablate.plan import Plan
 from ablate.rundir import ENDED, StudyDir, Submission, incidents
 
@@ -48,17 +48,12 @@ def launch_plan(
             kinds[key] = ClusterConfig(**t.config["cluster"])
         clusters[t.id] = kinds[key]
     trials = [study.trial(t.id) for t in plan.trials]
-    common, stacking = next(iter(clusters.values())), plan.stacking
-    try:
-        request = describe(study, trials, common, clusters=clusters, again=again, stacking=stacking)
-    except StudyError as error:
-        if not dry_run:
-            raise
-        said = str(error).partition(", so nothing")[0].rstrip(".")
-        say(
-            f"Note: {said}. So this is what would be asked for, without a look at limits and queue."
-        )
-        request = describe_alone(trials, clusters, again=again, stacking=stacking)
+    common = next(iter(clusters.values()))
+    asked: dict[str, Any] = {"clusters": clusters, "again": again, "stacking": plan.stacking}
+    if dry_run:
+        request = describe_dry(study, trials, common, say=say, **asked)
+    else:
+        request = describe(study, trials, common, **asked)
     held = incidents.held(study.path)
     if held is not None:
         n = len(held["trials"])
@@ -68,21 +63,15 @@ def launch_plan(
     if dry_run:
         return []
     if not request.classes:  # but a job may wait for somebody to release it
-        return submit(
-            study, trials, common, command=command, clusters=clusters, again=again,
-            stacking=stacking,
-        )  # fmt: skip
+        return submit(study, trials, common, command=command, **asked)
     # A node may have no network.
     texts = check_data_of_all((arm.config for arm in plan.arms), study)
     remember_plan(freeze(plan, command), plan, command)
     freeze_data(study, texts)
     if held is not None:
         # What failed as the canary failed for the code that has changed since.
-        again = tuple({*again, "failed"})
-    made = submit(
-        study, trials, common, command=command, hold=hold, clusters=clusters, again=again,
-        stacking=stacking,
-    )  # fmt: skip
+        asked["again"] = tuple({*again, "failed"})
+    made = submit(study, trials, common, command=command, hold=hold, **asked)
     arrays = [s for s in made if s.kind == "trials"]
     waiting = sum(len(s.held_back) for s in made)
     left = sum(len(c.trials) for c in request.classes) - waiting - sum(map(_trials, arrays))
@@ -90,7 +79,7 @@ def launch_plan(
         f"Submitted {sum(len(s.tasks) for s in arrays)} tasks as "
         f"{', '.join(s.job_id for s in arrays) or 'nothing'}"
         + (f"; {waiting} trials wait for the feeder" if waiting else "")
-        + f". Follow them: ablate status {study.name}"
+        + f". Follow them: ablate status {study.word}"
     )
     if left > 0:
         say(

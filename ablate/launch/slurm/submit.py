@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ablate.config.schema import ClusterConfig
@@ -20,7 +20,7 @@ from ablate.launch.stacks import Stacks
 from ablate.plan.stacking import Stacking
 from ablate.rundir import ENDED, StudyDir, Submission, TrialDir, incidents, names
 
-__all__ = ["describe", "describe_alone", "stacked", "submit"]
+__all__ = ["describe", "describe_dry", "stacked", "submit"]
 
 Clusters = Mapping[str, ClusterConfig]
 
@@ -69,14 +69,34 @@ def describe(
     return stacked(describe_classes(own, limits.array, limits.free, queued), trials, stacking)
 
 
-def describe_alone(
+def describe_dry(
+    study: StudyDir,
+    trials: Sequence[TrialDir],
+    cluster: ClusterConfig,
+    *,
+    clusters: Clusters,
+    say: Callable[[str], None],
+    again: Sequence[str] = (),
+    stacking: Stacking | None = None,
+) -> Request:
+    """As `describe`; where SLURM cannot be asked, without its limits and its queue, and says so."""
+    try:
+        return describe(study, trials, cluster, clusters=clusters, again=again, stacking=stacking)
+    except StudyError as error:
+        said = str(error).partition(", so nothing")[0].rstrip(".")
+        say(
+            f"Note: {said}. So this is what would be asked for, without a look at limits and queue."
+        )
+        return _describe_alone(trials, clusters, again=again, stacking=stacking)
+
+
+def _describe_alone(
     trials: Sequence[TrialDir],
     clusters: Clusters,
     *,
     again: Sequence[str] = (),
     stacking: Stacking | None = None,
 ) -> Request:
-    """The same where SLURM cannot be asked: without its limits and its queue."""
     states = {t.id: t.live_state() for t in trials}
     missing = [id for id, s in states.items() if s.status not in ENDED or s.status in again]
     request = describe_classes({id: clusters[id] for id in missing}, DEFAULT_ARRAY)

@@ -17,7 +17,7 @@ from ablate.config.schema import ClusterConfig
 from ablate.errors import LostProcessError, TrialEndedError, TrialError, TrialHeldError
 from ablate.launch import budget
 from ablate.launch.admission import CLUSTER
-from ablate.launch.affinity import confined_cores, shares
+from ablate.launch.affinity import confined_cores
 from ablate.launch.job import FencedOffError, run_job
 from ablate.launch.local import run_missing
 from ablate.launch.notify import tell_if_over
@@ -137,7 +137,7 @@ class Task:
         looked, given = -LOOK_SECONDS, {t.id for t in trials}
         stacks = Stacks.of(trials, cluster.stack)
 
-        def more() -> list[TrialDir]:
+        def more(room: int | None = None) -> list[TrialDir]:
             """Looks anew each time: the submission may be recorded after the job has started."""
             nonlocal looked
             if time.monotonic() - looked < LOOK_SECONDS:
@@ -148,7 +148,7 @@ class Task:
                     continue
                 theirs = Stacks.of(map(study.trial, task), cluster.stack)
                 for group in reversed(theirs.groups(task)):
-                    if free.issuperset(group):
+                    if free.issuperset(group) and (room is None or len(group) <= room):
                         stacks.include(theirs)
                         given.update(group)
                         return list(map(study.trial, group))
@@ -156,14 +156,14 @@ class Task:
             return []
 
         with Pool(self.runner) as pool:
-            gpus, workers = range(pool.gpus()), max(1, cluster.pack // (cluster.stack or 1))
             return run_missing(
                 trials,
                 pool,
-                workers=workers,
-                shares=shares(confined_cores(os.environ), workers),
+                workers=cluster.pack,
+                places=cluster.pack,
+                cores=confined_cores(os.environ),
                 stacks=stacks,
-                gpus=gpus,
+                gpus=range(pool.gpus()),
                 again=again,
                 patience=HELD_SECONDS,
                 more=more,
