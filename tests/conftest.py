@@ -25,44 +25,42 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+OTHER_CLUSTERS = "slurm, other settings"
 LONG = (
-    "slurm", "train", "parallel", "analysis", "hydra", "cli", "contract", "parity", "config",
-    "model", "plan", "spikes", "track", "launch", "data",
+    "slurm/test_chaos.py", "slurm", "track/test_sync.py", "parallel/test_equality.py",
+    "hydra/test_launchers.py", "train/test_responses.py", "parallel/test_sharded.py",
+    "cli/test_train.py", OTHER_CLUSTERS, "train/test_resume.py", "config/test_compose.py",
+    "launch/test_stacked_launch.py", "launch/test_pains_launch.py", "model/test_decoding.py",
+    "analysis/test_report.py", "track/test_foreign.py", "train/test_stacked.py",
+    "launch/test_local.py", "contract/test_model_options.py", "analysis/test_page.py",
 )  # fmt: skip
-"""Folders, those that take longest first: what begins last should be short, or the other test
-processes wait for it.
+"""Groups that take longest, which begin first: what begins last should be short, or the other test
+processes wait for it. Tests that need SLURM mostly wait, for its own intervals, so those of other
+settings run beside tests that compute, not beside each other.
 """
-OTHER_CLUSTERS = "slurm of other settings"
 ROOT = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several test processes (`--dist loadgroup --no-loadscope-reorder`): a file stays in one,
-    and so does all that needs one SLURM cluster, which is brought up once.
-
-    Those tests mostly wait, for SLURM's own intervals: beside each other they would leave the
-    cores idle. So clusters of other settings come later, beside tests that compute.
+    """With several test processes (`--dist loadgroup --no-loadscope-reorder`): a group stays in
+    one of them.
     """
     places = {name: number for number, name in enumerate(LONG)}
-
-    def place(item: pytest.Item) -> int:
-        if _group(item) == OTHER_CLUSTERS:
-            return places["parallel"]
-        return places.get(item.path.relative_to(ROOT).parts[0], len(LONG))
-
-    items.sort(key=place)
+    items.sort(key=lambda item: places.get(_group(item), len(LONG)))
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests of one group run in one process. (Chaos brings up a cluster of its own.)"""
+    """A file, or all that need the same SLURM cluster, which is brought up once. (Chaos brings up
+    one of its own.)
+    """
     fixtures = set(getattr(item, "fixturenames", ()))
     if "box" in fixtures:
         return "slurm"
-    return OTHER_CLUSTERS if "boxes" in fixtures else str(item.path.relative_to(ROOT))
+    return OTHER_CLUSTERS if "boxes" in fixtures else item.path.relative_to(ROOT).as_posix()
 
 
 class _Herald:

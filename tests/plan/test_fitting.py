@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ablate.config.compose import Composer
@@ -21,7 +21,7 @@ def proposed(words: list[str]) -> list[str] | None:
         single_trial(words)
     except PlanError as error:
         said, by, _ = str(error).partition("It would fit with ")[2].partition(", in ")
-        more = "cluster.gpus=" in said or "parallel=" in said
+        more = any(word in said for word in ("cluster.gpus=", "cluster.nodes=", "parallel="))
         assert more or not by, "who starts them is said where that is not SLURM"
         return said.rstrip(".").split()
     return None
@@ -47,6 +47,7 @@ def proposed(words: list[str]) -> list[str] | None:
         ]
     ),
 )
+@example(batch=9, nodes_gpus=(2, 3), parallel="ddp", memory=24, more=["optim=muon"])  # more nodes
 def test_every_proposal_is_accepted_and_fits(
     batch: int, nodes_gpus: tuple[int, int], parallel: str, memory: int, more: list[str]
 ) -> None:

@@ -36,7 +36,10 @@ PACKAGES = [
     "mariadb-client-core",
 ]
 PORTS_EACH = 200
-FIRST_PORT, LAST_PORT = 10000, 31000
+FIRST_PORT, LAST_PORT = 10000, 20000
+"""Above them are the ports at which the processes of one trial meet (`ablate.launch.ranks`). Those
+follow from the number of the job, so clusters side by side begin to count at different numbers.
+"""
 DATABASE_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 
 
@@ -107,7 +110,8 @@ class Box:
 
     def __init__(self, **knobs: Any) -> None:
         self.path, self.port = _claim()
-        values = {"DIR": self.path, "PORT": self.port, **{k.upper(): v for k, v in knobs.items()}}
+        values = {"DIR": self.path, "PORT": self.port, "FIRST_JOBID": self.port}
+        values |= {k.upper(): v for k, v in knobs.items()}
         self._knobs = {f"SLURMBOX_{key}": str(value) for key, value in values.items()}
         self._guard: subprocess.Popen[bytes] | None = None
 
