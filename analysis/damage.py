@@ -74,7 +74,7 @@ def _final(
     if name != _MEAN_OF_LAST:
         return float(values[-1])
     step = columns.get("step")
-    if step is None or not row["steps"]:
+    if step is None or step.dtype.kind not in "iuf" or not row["steps"]:
         return None
     last = step[rows] > row["steps"] - max(1, int(row["steps"]) // 10)
     return float(np.mean(values[last])) if last.any() else None

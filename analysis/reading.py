@@ -80,6 +80,8 @@ def read_config(trial: TrialDir, ended: Ended | None = None) -> dict[str, Any]:
                 f"{trial.path / CONFIG} is missing; launch the study again to write it."
             ) from None
         return {}
+    except UnicodeDecodeError:
+        return flatten(trial.config())  # which says what is wrong
     except NotADirectoryError:
         raise StudyError(f"{trial.path} is damaged (it is no folder). Move it away.") from None
     flat: dict[str, Any] = {}

@@ -153,6 +153,7 @@ OTHERS: dict[str, Callable[[TrialDir], object]] = {
     "events torn in the middle": put("events.jsonl", '{"kind": "a\n{"kind": "b"}\n'),
     "events no objects": put("events.jsonl", '1\n{"kind": "b"}\n'),
     "config missing": lose("config.yaml"),
+    "config no text": put("config.yaml", b"seed: \xff\xfe\n"),
     "no folder": lambda trial: shutil.rmtree(trial.path),
 }
 
@@ -176,10 +177,13 @@ def test_a_configuration_read_by_sections_is_the_one_read_whole(tmp_path: Path) 
     assert reading.read_config(trial) == reading.flatten(trial.config())
 
 
-@pytest.mark.parametrize("how", ["summary edited by a byte", "state torn", "attempt of a kind"])
+DAMAGED = ("summary edited by a byte", "state torn", "attempt of a kind", "config no text")
+
+
+@pytest.mark.parametrize("how", DAMAGED)
 def test_what_is_damaged_is_named(tmp_path: Path, how: str) -> None:
     trial = ended(tmp_path / "s")
     OTHERS[how](trial)
     study = StudyDir(tmp_path / "s")
     (row,) = reading.read_index(study, study.manifest())["rows"]
-    assert f"{how.split()[0]}.json" in row["damage"]
+    assert f"{how.split()[0]}." in row["damage"]
