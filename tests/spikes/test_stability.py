@@ -26,7 +26,7 @@ def test_sweeps_in_a_folder_are_listed_by_folder_and_name(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_can_be_planned_and_varies_one_thing(name, tmp_path):
-    text = [f"data.path={tmp_path}"] if name == "planted" else []
+    text = [f"data.path={tmp_path}"] if name in ("planted", "z_loss_few_tokens") else []
     plan = plan_sweep([f"sweep=stability/{name}", *text], cwd=tmp_path)
     assert plan.study == f"stability-{name}"
     assert len(plan.arms) >= 2
