@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.cli.arguments import reading_parser
 from ablate.errors import AblateError, StudyError
 from ablate.launch.cancelling import mark, unmark
+from ablate.launch.settings import remember, remembered
 from ablate.rundir import ENDED, StudyDir, find_study
 
 if TYPE_CHECKING:
@@ -106,6 +107,11 @@ def _write(study: StudyDir, extension: Extension) -> None:
                 "Run the same command again."
             )
         study.write_manifest(extended(manifest, extension))
+    settings = remembered(study)
+    if settings is not None:  # so that a retry before the next launch asks for what is written here
+        arms = {arm.name: arm.config["cluster"] for arm in extension.arms}
+        own = {k: c for k, c in arms.items() if c["name"] == settings.cluster.get("name")}
+        remember(study, settings.cluster, settings.command, {**settings.arms, **own})
 
 
 def _show(study: StudyDir, extension: Extension, options: Any) -> None:

@@ -271,8 +271,8 @@ def test_trials_that_are_not_stacked_fill_the_places_beside_a_stack(tmp_path):
     behind.
     """
     path = tmp_path / "runs" / "s"
-    alone = [make_trial(path, "alone", steps=30, seed=i, pause=0.05) for i in range(4)]
-    pair = [make_trial(path, "pair", steps=30, seed=i, pause=0.05) for i in range(2)]
+    alone = [make_trial(path, "alone", steps=20, seed=i, pause=0.04) for i in range(4)]
+    pair = [make_trial(path, "pair", steps=20, seed=i, pause=0.04) for i in range(2)]
     trials = [*alone[:3], *pair, alone[3]]
     study, ids = make_study(path, trials), [t.id for t in pair]
     at_once: list[set[str]] = []

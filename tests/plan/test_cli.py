@@ -30,15 +30,24 @@ def sweep(write_sweep, tmp_path, monkeypatch) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("where", "words", "said"),
     [
-        (["data.tokenizer=bpe"], "model.vocab_size=257: is too small: data.tokenizer=bpe makes"),
-        (["data.tokenizer=bpe", "model.vocab_size=4096"], "model.eos_token_id=256: ends no"),
-        (["data=kjv_gpt2", "model.vocab_size=300", *FIRST], "Set model.vocab_size=50257"),
-        (["model.vocab_size=256", *FIRST], "data.tokenizer=bytes makes 257 tokens"),
+        ("text", ["data.tokenizer=bpe"], "model.vocab_size=257: is too small"),
+        ("token files", ["data.tokenizer=bpe"], ""),
+        (
+            "corpus",
+            ["data.tokenizer=bpe"],
+            "model.vocab_size=257: is too small: data.tokenizer=bpe makes",
+        ),
+        (
+            "corpus",
+            ["data.tokenizer=bpe", "model.vocab_size=4096"],
+            "model.eos_token_id=256: ends no",
+        ),
+        ("corpus", ["data=kjv_gpt2", "model.vocab_size=300", *FIRST], "Set model.vocab_size=50257"),
+        ("corpus", ["model.vocab_size=256", *FIRST], "data.tokenizer=bytes makes 257 tokens"),
     ],
 )
-@pytest.mark.parametrize("where", ["corpus", "text", "token files"])
 def test_a_vocabulary_that_the_model_has_not_is_refused(
     sweep, tmp_path, where: str, words: list[str], said: str
 ) -> None:

@@ -10,6 +10,7 @@ import yaml
 from ablate.cli import extend as cli
 from ablate.errors import AblateError, ConfigError, StudyError
 from ablate.launch.freeze import differences, freeze
+from ablate.launch.settings import remember_plan, remembered
 from ablate.plan import frozen_plan, plan_sweep
 from ablate.plan.extension import extend
 from ablate.rundir import State, StudyDir
@@ -106,6 +107,18 @@ def test_a_new_factor_adds_its_arms_at_every_seed(plan, capsys) -> None:
     assert "family of comparisons grew" in manifest["history"][-1]["exploratory"]
     assert len(frozen_plan(study).arms) == 4
     assert "new arm  bias-none against baseline" in capsys.readouterr().out
+
+
+def test_a_new_arm_is_retried_with_the_resources_that_it_asks_for(plan) -> None:
+    """Cancelled before the next launch, which would write them too."""
+    made = plan("cluster=slurm", factors=FACTORS)
+    study = freeze(made)
+    remember_plan(study, made, "ablate launch")
+    assert run("mine", 'sweep.factors.bias=[["bias=none","resources=gpu_long"]]') == 0
+    settings = remembered(study)
+    assert settings is not None
+    assert {arm: own["gpus"] for arm, own in settings.arms.items()} == {"bias-none": 1}
+    assert (settings.cluster["gpus"], settings.command) == (0, "ablate launch")
 
 
 def test_arms_that_would_come_out_differently_today_are_refused(plan, tmp_path) -> None:
