@@ -19,9 +19,8 @@
       report/
 
 The attempt number is the fencing number: `mkdir attempts/<n>` is atomic, so exactly one process
-gets n, and
-an older attempt that wakes up can only write into its own folder. Reading needs neither torch
-nor pandas.
+gets n, and an older attempt that wakes up can only write into its own folder. Reading needs neither
+torch nor pandas.
 """
 
 from ablate.rundir import incidents, names
