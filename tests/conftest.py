@@ -81,7 +81,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Herald(config.pluginmanager), "herald")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the fixtures
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Which tests a process has run before differs from run to run; what is drawn should not.
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
     if item.get_closest_marker("gpu") is not None:
         import torch
 

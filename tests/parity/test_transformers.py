@@ -169,9 +169,8 @@ def split(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_pain_39_logits_equal_transformers(name: str) -> None:
-    torch.manual_seed(
-        0
-    )  # their weights are drawn from it; with others rounding alone may reach 1.1e-6
+    # Their weights are drawn from it; with others rounding alone may reach 1.1e-6.
+    torch.manual_seed(0)
     theirs, config, converted = CASES[name]()
     jitter(theirs)
     state = converted(theirs.state_dict())
