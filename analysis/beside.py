@@ -11,14 +11,13 @@ __all__ = ["beside"]
 
 
 @contextmanager
-def beside(*works: Callable[[], object]) -> Iterator[None]:
-    """Does `works`, in turn, while the block runs, and has done them when the block ends.
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Does `work` while the block runs, and has done it when the block ends.
 
     The child sees memory as it is now, and what it changes there is lost. Where there is one core,
     no fork, or the child fails, the work is done here after the block, and its error is shown.
     """
-    work = lambda: [w() for w in works]  # noqa: E731
-    child = _fork(work) if works and _cores() > 1 else None
+    child = _fork(work) if _cores() > 1 else None
     try:
         yield
     except BaseException:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ablate.rundir import FROM_LAST_ROW, before_last_tenth
+
 __all__ = ["add_damage", "check_against_record", "damaged_row"]
 
-_FROM_LAST_ROW = ("val/", "robust/")
 _MEAN_OF_LAST = "train/loss"
 """The mean over the last tenth of the steps."""
 _SAME = 1e-9
@@ -42,7 +43,7 @@ def check_against_record(
         columns: of the curves, all trials one after another; those that are at hand.
     """
     ends = np.cumsum(lengths)
-    names = [n for n in columns if n.startswith(_FROM_LAST_ROW) or n == _MEAN_OF_LAST]
+    names = [n for n in columns if n.startswith(FROM_LAST_ROW) or n == _MEAN_OF_LAST]
     for row, end, length in zip(rows, ends.tolist(), lengths, strict=True):
         if row["status"] != "done" or not length:
             continue
@@ -76,5 +77,5 @@ def _final(
     step = columns.get("step")
     if step is None or step.dtype.kind not in "iuf" or not row["steps"]:
         return None
-    last = step[rows] > row["steps"] - max(1, int(row["steps"]) // 10)
+    last = step[rows] > before_last_tenth(int(row["steps"]))
     return float(np.mean(values[last])) if last.any() else None

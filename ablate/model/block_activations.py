@@ -206,9 +206,8 @@ def backward_bytes(c: ModelConfig, given: Pass) -> int:
     s, d, inner, outer = given.positions, c.d_model, c.hidden_size, c.inner_size
     stream = 2 * given.stream * s * d
     mlp = 0 if 0 < c.mlp_chunk < s else given.product * s * (inner + outer)
-    if (
-        mlp and given.precision == "fp32" and c.activation_type != "relu"
-    ):  # which keeps its result itself
+    # relu keeps its result itself.
+    if mlp and given.precision == "fp32" and c.activation_type != "relu":
         mlp -= given.operand * s * outer
     how = _kernel(c, given)
     if how == "fused":

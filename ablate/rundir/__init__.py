@@ -45,11 +45,18 @@ from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
 from ablate.rundir.state import ENDED, OUTCOMES, STATUSES, State
 from ablate.rundir.study import StudyDir, find_study, list_studies
 from ablate.rundir.submission import Submission
-from ablate.rundir.summary import mend_summary, summary_damage, write_summary
+from ablate.rundir.summary import (
+    FROM_LAST_ROW,
+    before_last_tenth,
+    mend_summary,
+    summary_damage,
+    write_summary,
+)
 from ablate.rundir.trial import TrialDir
 
 __all__ = [
     "ENDED",
+    "FROM_LAST_ROW",
     "LEASE_SECONDS",
     "OUTCOMES",
     "SCHEMA_VERSION",
@@ -61,6 +68,7 @@ __all__ = [
     "Submission",
     "TrialDir",
     "append_line",
+    "before_last_tenth",
     "check_frozen_data",
     "check_writable",
     "data_key",

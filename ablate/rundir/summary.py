@@ -17,12 +17,26 @@ if TYPE_CHECKING:
     from ablate.rundir.attempt import Attempt
     from ablate.rundir.trial import TrialDir
 
-__all__ = ["SEAL", "digest", "mend_summary", "summary_damage", "write_summary"]
+__all__ = [
+    "FROM_LAST_ROW",
+    "SEAL",
+    "before_last_tenth",
+    "digest",
+    "mend_summary",
+    "summary_damage",
+    "write_summary",
+]
 
 SEAL = "summary"
 """Key of attempt.json."""
 FROM_LAST_ROW = ("val/", "robust/")
+"""How metrics begin that are those of the record's last row."""
 FROM_ARM = ("parameters", "flops_per_token")
+
+
+def before_last_tenth(steps: int) -> int:
+    """The step after which `train/loss` is averaged."""
+    return steps - max(1, steps // 10)
 
 
 def write_summary(attempt: Attempt, values: dict[str, Any]) -> bool:
@@ -119,7 +133,7 @@ def _from_record(trial: TrialDir) -> dict[str, Any] | None:
     """
     rows, steps = [_numbers(row) for row in trial.stitched()], trial.state().steps
     loss = "train/loss"
-    last = [r[loss] for r in rows if r["step"] > steps - max(1, steps // 10) and loss in r]
+    last = [r[loss] for r in rows if r["step"] > before_last_tenth(steps) and loss in r]
     if not last:
         return None
     values = {k: v for k, v in rows[-1].items() if k.startswith(FROM_LAST_ROW)}

@@ -13,7 +13,7 @@ import torch
 
 from ablate.config.schema import TrialConfig
 from ablate.model.count import flops_per_token
-from ablate.rundir import Attempt, check_frozen_data
+from ablate.rundir import Attempt, before_last_tenth, check_frozen_data
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
@@ -197,7 +197,7 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     """From the stitched record, so that it does not matter where the trial was interrupted."""
     c = run.config.train
     rows = list(attempt.trial.stitched())
-    recent = [r["train/loss"] for r in rows if r["step"] > c.steps - max(1, c.steps // 10)]
+    recent = [r["train/loss"] for r in rows if r["step"] > before_last_tenth(c.steps)]
     tokens = c.steps * run.tokens_per_step
     seconds = sum(run.tokens_per_step / r["tokens_per_second"] for r in rows)
     peaks = [v for r in rows for k, v in r.items() if k.startswith("model/attention_logit_max/")]
