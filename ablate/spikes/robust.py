@@ -43,8 +43,10 @@ def mean(values: Sequence[float]) -> float:
 
 def mad(values: Sequence[float]) -> float:
     """Median absolute deviation from the median; not scaled."""
-    m = median(values)
-    return middle(sorted([abs(v - m) for v in values]))
+    ordered = sorted(values)
+    m = middle(ordered)
+    # Of values in order the deviations fall, then rise: two runs, which `sorted` merely merges.
+    return middle(sorted([abs(v - m) for v in ordered]))
 
 
 def quantum(values: Sequence[float]) -> float:
@@ -52,7 +54,7 @@ def quantum(values: Sequence[float]) -> float:
 
     0 where more than half of the values are distinct, so that they are not quantised.
     """
-    distinct = sorted(set(values))
+    distinct = set(values)
     if len(distinct) < 2 or 2 * len(distinct) > len(values):
         return 0.0
-    return min(b - a for a, b in pairwise(distinct))
+    return min(b - a for a, b in pairwise(sorted(distinct)))

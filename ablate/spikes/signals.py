@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from ablate.spikes.robust import MAD_TO_SIGMA, mad, median
+from ablate.spikes.robust import MAD_TO_SIGMA, mad, middle
 
 __all__ = ["Signal", "of_row"]
 
@@ -64,8 +64,9 @@ class Signal:
         self.logs.append(log)
         self.count += 1
         if self.count % REFRESH == 0 and self.count >= LEAST:
-            self.level = median(self.logs)
-            spread = max(MAD_TO_SIGMA * mad(self.logs), 1e-3)
+            ordered = sorted(self.logs)
+            self.level = middle(ordered)
+            spread = max(MAD_TO_SIGMA * mad(ordered), 1e-3)
             self.limit = self.level + SIGMAS * spread
 
     def witness(self, start_row: int, start: int, end_row: int) -> dict[str, float] | None:

@@ -34,7 +34,7 @@ def die(*_: Any) -> None:
 def arm(point: str) -> Any:
     """Prepares the kill; returns the on_row of the trial."""
     where, _, number = point.partition(":")
-    if where == "timer":
+    if where == "outside":
         return None
     at = int(number or 0)
     if where == "after_row":
@@ -75,6 +75,19 @@ def arm(point: str) -> Any:
     return None
 
 
+def kill_when_written(child: int, trial: Path, rows: int, delay: float) -> None:
+    """Kills `child` once its attempts have `rows` rows, `delay` seconds later: wherever it is then.
+
+    By rows and not by the clock, since how long a trial takes depends on what runs beside it.
+    """
+    while sum(p.read_bytes().count(b"\n") for p in trial.glob("attempts/*/metrics.jsonl")) < rows:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(0.001)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+
+
 def run(request: dict[str, Any]) -> None:
     folder = TrialDir(Path(request["trial"]))
     folder.create(request["config"], request["config"]["train"]["steps"])
@@ -94,18 +107,18 @@ gc.collect()
 gc.freeze()  # attempts share these pages
 
 for line in sys.stdin:
+    request = json.loads(line)
     child = os.fork()
     if child == 0:
         try:
-            run(json.loads(line))
+            run(request)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
-    where, _, seconds = (json.loads(line)["kill"] or "").partition(":")
-    if where == "timer":
-        time.sleep(float(seconds))
-        os.kill(child, signal.SIGKILL)
+    where, *numbers = (request["kill"] or "").split(":")
+    if where == "outside":
+        kill_when_written(child, Path(request["trial"]), int(numbers[0]), float(numbers[1]))
     end = time.monotonic() + LONGEST
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > end:
