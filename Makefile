@@ -37,7 +37,7 @@ test: install-dev check
 	$(PYTEST) $(SPREAD) -m "not slow and not gpu"
 
 test-full: install-dev check
-	$(PYTEST) $(SPREAD) -m "not gpu"
+	ABLATE_TEST_EXAMPLES=new $(PYTEST) $(SPREAD) -m "not gpu"
 
 # Without a GPU it says so and exits with 2 (make: Error 2).
 test-gpu: install-dev

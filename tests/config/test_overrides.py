@@ -34,7 +34,7 @@ keys = st.sampled_from(
 lines = st.builds("{}{}={}".format, st.sampled_from(["", "+", "++", "~", "~+", "-"]), keys, values)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(lines)
 @example("a=1e5")
 @example("a=[1e-3,2e-3]")

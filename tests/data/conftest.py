@@ -6,12 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from ablate.config.schema import DataConfig
-
-settings.register_profile("data", deadline=None)  # the machine may be busy
-settings.load_profile("data")
 
 WORDS = [
     "and",

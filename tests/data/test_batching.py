@@ -152,7 +152,7 @@ def test_documents_without_an_end_are_refused(tmp_path: Path) -> None:
         data.check(256, LENGTH)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=80))
 def test_packing_fits_and_wastes_little(lengths: list[int]) -> None:
     rows = pack(np.array(lengths), 20)

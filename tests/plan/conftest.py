@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, settings
 
 from ablate.plan import Plan, plan_sweep
-
-# Drawn examples take as long as a busy machine lets them.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
 
 TINY = ["model=gpt2", "size=tiny"]
 

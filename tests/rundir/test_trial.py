@@ -216,7 +216,7 @@ def test_a_running_trial_cannot_be_set_aside(tmp_path: Path) -> None:
         trial.set_aside()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=st.integers(1, 40),
     every=st.integers(1, 9),

@@ -66,7 +66,7 @@ def places(events: list[Event]) -> list[tuple[Any, ...]]:
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(record=records(), shift=st.integers(-64 * 1024, 64 * 1024))
 def test_a_shift_of_the_loss_changes_no_event(record, shift):
     steps, loss, signals = record
@@ -74,7 +74,7 @@ def test_a_shift_of_the_loss_changes_no_event(record, shift):
     assert places(moved) == places(detect(steps, loss, **signals))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(record=records(), power=st.integers(-12, 12))
 def test_a_scaling_by_a_power_of_two_scales_the_heights_and_changes_nothing_else(record, power):
     steps, loss, signals = record
@@ -87,7 +87,7 @@ def test_a_scaling_by_a_power_of_two_scales_the_heights_and_changes_nothing_else
     assert repr(back) == repr(detect(steps, loss, **signals))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(record=records())
 def test_row_by_row_is_the_whole_array(record):
     steps, loss, signals = record
@@ -98,7 +98,7 @@ def test_row_by_row_is_the_whole_array(record):
     assert repr(events) == repr(detect(steps, loss, **signals))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(record=records(), share=st.floats(0, 1))
 def test_a_resume_anywhere_is_no_resume(record, share):
     steps, loss, signals = record

@@ -155,7 +155,7 @@ def test_bolt_on_warmup_equals_upstream():
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     steps=st.integers(30, 500),
     warmup=st.floats(0.05, 0.3),
