@@ -153,8 +153,9 @@ SECTIONS = (
         title="Stability",
         note="Spikes are alarms a trial, with their cause where trials of one seed saw the same "
         "batches. Spike scores are OLMo 2's, in per cent of steps (none under 1,000 steps); damage "
-        "is nats x steps per 1,000 steps above the level before. Skipped: steps a trial without an "
-        "update, for a gradient overflowed in float16 or a response said so.",
+        "is nats x steps per 1,000 steps above the level before. Responses: what a trial did about "
+        "its spikes (spikes=), in actions. Skipped: steps a trial without an update, for a "
+        "gradient overflowed in float16 or a response said so.",
         make=parts.stability,
         columns={
             "arm": ("arm", "s"),
@@ -164,6 +165,7 @@ SECTIONS = (
             "spikes": ("spikes", "g"),
             "data": ("by data", "g"),
             "own": ("by arm", "g"),
+            "responses": ("responses", "g"),
             "skipped": ("skipped", "g"),
             "spike_score": ("spike score", "g"),
             "damage": ("damage", "g"),

@@ -31,8 +31,11 @@ def follow(
     ever).
 
     A record that became shorter was resumed from a checkpoint: what came after that is read again.
+    A line that was printed before says nothing new: what is learnt of an event after its end
+    (its residual offset) is in the JSON alone.
     """
     detector, fed, before = Detector(), 0, None
+    said: set[str] = set()
     while True:
         try:
             records = read()
@@ -49,11 +52,11 @@ def follow(
                 for event in detector.update(
                     int(table.steps[i]), float(table.losses[i]), **signals
                 ):
-                    _say(event, as_json)
+                    _say(event, as_json, said)
             fed, before = len(table.steps), table
         if over:
             for event in detector.finish():
-                _say(event, as_json)
+                _say(event, as_json, said)
             return
         sleep(POLL)
 
@@ -65,5 +68,8 @@ def _continues(before: Table, now: Table, fed: int) -> bool:
     return len(now.steps) >= fed and same
 
 
-def _say(event: Event, as_json: bool) -> None:
-    print(json.dumps(event.to_dict()) if as_json else line(event), flush=True)
+def _say(event: Event, as_json: bool, said: set[str]) -> None:
+    told = json.dumps(event.to_dict()) if as_json else line(event)
+    if told not in said:
+        said.add(told)
+        print(told, flush=True)

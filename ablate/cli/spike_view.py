@@ -15,6 +15,9 @@ __all__ = ["line", "plot", "show"]
 
 COLUMNS = ("kind", "start", "detect", "peak", "end", "height", "sigma", "area", "recovery", "cause")
 
+WIDTH = 200
+"""Columns that the widest table needs; a narrower terminal wraps it."""
+
 
 def show(record: Mapping[str, Any]) -> None:
     """Events and scores of one record."""
@@ -23,6 +26,7 @@ def show(record: Mapping[str, Any]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True)
+    console.width = max(console.width, WIDTH)  # a step that is cut short is no step
     console.print(Text(record["name"], style="bold"))
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     for title in COLUMNS:

@@ -106,7 +106,8 @@ def _record(
         for key in ("start_row", "detect_row", "peak_row", "end_row"):
             if made[key] is not None:
                 made[key] = int(table.rows[made[key]])
-        shown.append(made | batches.get((name, event.peak or -1), {}))
+        by_data = event.cause == "data"  # an arm's own may stand on the same batch
+        shown.append(made | (batches.get((name, event.peak or -1), {}) if by_data else {}))
     return {"name": name, "events": shown, "scores": scores}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from ablate.spikes.drift import DriftArm
 from ablate.spikes.events import Event, latest
 from ablate.spikes.fast import FastArm
 from ablate.spikes.record import Record
+from ablate.spikes.robust import LARGEST
 from ablate.spikes.screen import calm_rows, is_calm
 from ablate.spikes.signals import Signal
 
@@ -55,7 +55,8 @@ class Detector:
 
         Args:
             step: of training; may jump, repeat or go back.
-            loss: in nats; NaN and infinity are one event a block and nothing else.
+            loss: in nats; NaN and infinity (2^500 and more counts as such) are one event a block
+                and nothing else.
             corroborating: other signals of that row: `grad_norm`, `update_norm` and the like are
                 witnesses; a jump of `lr` makes the fast arm attentive for 48 rows.
         """
@@ -63,7 +64,7 @@ class Detector:
         row, step, loss = self.row, int(step), float(loss)
         what, stride = self.record.read(step)
         events = self._broken(what, row, step) if what else []
-        if not math.isfinite(loss):
+        if not abs(loss) < LARGEST:  # true of NaN too
             return events + self._not_finite(row, step, loss)
         if self.nonfinite is not None:
             events.append(_end(self.nonfinite, recovered=True))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ablate.spikes.detector import detect
 from ablate.spikes.events import Event
-from ablate.spikes.robust import MAD_TO_SIGMA
+from ablate.spikes.robust import LARGEST, MAD_TO_SIGMA
 from ablate.spikes.scores import last_writes
 
 __all__ = ["Comparison", "compare"]
@@ -84,7 +84,7 @@ def _common(runs: Mapping[str, Record]) -> tuple[NDArray[np.int64], Array]:
     records = []
     for at, losses in runs.values():
         steps, x = last_writes(at, losses)
-        keep = np.isfinite(x)
+        keep = np.abs(x) < LARGEST / 2  # their differences too
         records.append((steps[keep], x[keep]))
     common = records[0][0]
     for steps, _ in records[1:]:

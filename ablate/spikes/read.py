@@ -21,14 +21,18 @@ from ablate.errors import DataError
 
 __all__ = ["Table", "from_rows", "read_table"]
 
-STEPS = ("step", "_step", "global_step", "steps", "iteration", "iter", "trainer/global_step")
+STEPS = (
+    "step", "global_step", "trainer/global_step", "train/global_step", "steps", "iteration", "iter",
+    "_step",
+)  # fmt: skip
+"""wandb's own `_step` counts rows that were logged, so it comes last."""
 LOSSES = ("train/loss", "loss", "train_loss", "train/CrossEntropyLoss", "training_loss", "lm loss")
 SIGNALS = {
     "grad_norm": ("train/grad_norm", "grad_norm", "gradient_norm", "optim/total_grad_norm"),
     "update_norm": ("train/update_norm", "update_norm"),
     "activation_rms": ("rms_max", "activation_rms"),
     "attention_logit": ("max_attn_logit", "attention_logit_max"),
-    "lr": ("lr", "learning_rate", "optim/learning_rate_group0"),
+    "lr": ("lr", "learning_rate", "train/learning_rate", "optim/learning_rate_group0"),
 }
 LARGEST_STEP = 2.0**53
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -81,8 +85,10 @@ def from_rows(
     names = list(dict.fromkeys(str(k) for row in rows for k in row if k is not None))
     if not rows:
         raise DataError(f"{source} has no rows.")
-    at = _column(names, step, STEPS, "--step", source)
     what = _column(names, loss, LOSSES, "--loss", source)
+    learnt = [r for r in rows if not _empty(r.get(what))]
+    usable = [n for n in _known(names, STEPS) if _in_most(learnt, n)]
+    at = _column(names, step, usable or STEPS, "--step", source)
     found = {
         k: c for k, known in SIGNALS.items() if (c := _first(names, known)) not in (None, what)
     }
@@ -123,7 +129,7 @@ def _json_lines(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
 def _column(
     names: list[str], given: str | None, known: Sequence[str], option: str, source: str
 ) -> str:
-    name = given if given in names else _first(names, known) if given is None else None
+    name = given if given in names else _first(names, known if given is None else (given,))
     if name is None:
         wanted = f"column {given!r}" if given else f"column that looks like {known[0]}"
         shown = ", ".join(names[:20])
@@ -132,11 +138,20 @@ def _column(
 
 
 def _first(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """The first of `known` that is there; as `run name - train/loss` too, as wandb exports it."""
+    return next(iter(_known(names, known)), None)
+
+
+def _known(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Those of `known` that are there; as `run name - train/loss` too, as wandb exports it."""
     lower = {n.lower().strip(): n for n in reversed(names)}
     exported = {n.rsplit(" - ", 1)[-1]: whole for n, whole in lower.items() if " - " in n}
     lower = {**exported, **lower}
-    return next((lower[k.lower()] for k in known if k.lower() in lower), None)
+    return [lower[k.lower()] for k in known if k.lower() in lower]
+
+
+def _in_most(rows: Sequence[dict[str, Any]], name: str) -> bool:
+    """Whether at least half of the rows have it: a step that only evaluations note is none."""
+    return 2 * sum(not _empty(r.get(name)) for r in rows) >= len(rows)
 
 
 def _empty(value: Any) -> bool:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-__all__ = ["MAD_TO_SIGMA", "mad", "mean", "median", "middle", "midmean", "quantum"]
+__all__ = ["LARGEST", "MAD_TO_SIGMA", "mad", "mean", "median", "middle", "midmean", "quantum"]
 
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution in units of its median absolute deviation."""
+
+
+LARGEST = 2.0**500
+"""No loss is as large (float32 ends at 2^128): such a value counts as one that is not finite, for
+squares and sums of differences would overflow.
+"""
 
 
 def middle(ordered: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ablate.spikes.events import Event
 from ablate.spikes.references import olmo2_score
+from ablate.spikes.robust import LARGEST
 
 __all__ = ["score"]
 
@@ -33,7 +34,7 @@ def score(
         blips and rows that are not finite, and alarms per 1,000 rows.
     """
     at, loss = last_writes(steps, losses)
-    finite = np.isfinite(loss)
+    finite = np.abs(loss) < LARGEST
     count = [e for e in events if not e.overwritten]
     alerts = [e for e in count if e.is_alert]
     span = max(1.0, float(at[-1] - at[0])) if len(at) > 1 else 1.0

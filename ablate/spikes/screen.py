@@ -19,7 +19,7 @@ from ablate.spikes import drift as slow
 from ablate.spikes import fast as quick
 from ablate.spikes.baseline import AHEAD, EARLY, HALF, REFRESH, WINDOW
 from ablate.spikes.excursion import AFTER
-from ablate.spikes.robust import MAD_TO_SIGMA
+from ablate.spikes.robust import LARGEST, MAD_TO_SIGMA
 
 if TYPE_CHECKING:
     from ablate.spikes.detector import Detector
@@ -79,7 +79,7 @@ def _regular(
         n = min(n, AFTER - 1 - len(settling.after))
     if n < SHORTEST or record.last is None:
         return 0
-    odd = ~np.isfinite(losses[:n])
+    odd = ~(np.abs(losses[:n]) < LARGEST)
     odd |= np.diff(steps[:n], prepend=record.last) != record.usual
     for name in detector.RATES:
         if name in columns:

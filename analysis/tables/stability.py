@@ -16,7 +16,7 @@ __all__ = ["COLUMNS", "curve_slices", "events_of", "stability"]
 
 COLUMNS = [
     "arm", "trials", "diverged", "rate", "rate_low", "rate_high", "spikes", "data", "own",
-    "skipped", "spike_score", "grad_score", "damage", "attention_logit_max",
+    "responses", "skipped", "spike_score", "grad_score", "damage", "attention_logit_max",
 ]  # fmt: skip
 _FIELDS = [f.name for f in dataclasses.fields(Event)]
 _WHOLE = {f.name for f in dataclasses.fields(Event) if str(f.type).startswith("int")}
@@ -42,9 +42,10 @@ def stability(
 
     Returns:
         `rate` is the share of trials that diverged, with its exact 95 % interval; `spikes` alarms a
-        trial, of which `data` had a cause in the data and `own` in the arm; `skipped` the steps of
-        a trial that updated nothing, because a gradient overflowed in float16 or a response to
-        spikes said so (not a number where no trial has any); `spike_score` and `grad_score` OLMo
+        trial, of which `data` had a cause in the data and `own` in the arm; `responses` what a
+        trial did about its spikes, in actions (not a number where no trial did anything);
+        `skipped` the steps of a trial that updated nothing, because a gradient overflowed in
+        float16 or a response said so (the same); `spike_score` and `grad_score` OLMo
         2's scores (per cent; not a number under 1,000 steps); `damage` nats x steps per 1,000
         steps; `attention_logit_max` the largest of any trial.
     """
@@ -57,6 +58,7 @@ def stability(
             ends = curves["step"].to_numpy()[places[id]][[0, -1]]
             damage[id] = float(score(ends, [0.0, 0.0], events_)["damage"] or 0.0)
     known, without_update = bool(found), skipped_steps(events)
+    done = responses(events)
     logit = _largest_logit(trials, curves)
     out = []
     for arm, group in trials.groupby("arm", sort=False):
@@ -76,9 +78,8 @@ def stability(
                 "spikes": len(own) / n if known else np.nan,
                 "data": causes.count("data") / n if known else np.nan,
                 "own": causes.count("arm") / n if known else np.nan,
-                "skipped": sum(without_update.get(i, 0) for i in group["id"]) / n
-                if without_update
-                else np.nan,
+                "responses": _a_trial(done, group["id"]),
+                "skipped": _a_trial(without_update, group["id"]),
                 "spike_score": mean(loss),
                 "grad_score": mean(norm),
                 "damage": mean(damage) if known else np.nan,
@@ -86,6 +87,18 @@ def stability(
             }
         )
     return pd.DataFrame(out, columns=COLUMNS)
+
+
+def _a_trial(counts: Mapping[str, int], ids: Collection[str]) -> float:
+    """The mean over trials; not a number where no trial of the study has any."""
+    return sum(counts.get(i, 0) for i in ids) / len(ids) if counts else np.nan
+
+
+def responses(events: pd.DataFrame | None) -> dict[str, int]:
+    """Of each trial that has any: how often it did something about a spike."""
+    if events is None or not len(events):
+        return {}
+    return events.loc[events["kind"] == "response", "id"].value_counts().to_dict()
 
 
 def skipped_steps(events: pd.DataFrame | None) -> dict[str, int]:

@@ -365,6 +365,9 @@ def test_steps_without_an_update_are_counted_whatever_skipped_them() -> None:
     assert table.loc["x", "skipped"] == 2  # of two trials
     assert table.loc["base", "skipped"] == 0
     assert stability(trials, curves, {}, pd.DataFrame([other]))["skipped"].isna().all()
+    assert table.loc["x", "responses"] == 0.5
+    assert table.loc["base", "responses"] == 1 / len(trials[trials["arm"] == "base"])
+    assert stability(trials, curves, {}, pd.DataFrame(overflows))["responses"].isna().all()
 
 
 def test_recorded_events_count_as_they_were_recorded() -> None:

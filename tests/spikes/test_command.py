@@ -79,6 +79,45 @@ def test_an_export_of_a_wandb_chart_names_its_run_before_the_metric(tmp_path, ca
     assert "loss = calm-river-5 - train/loss" in err
 
 
+def test_of_several_steps_the_training_s_own_is_taken_and_not_the_count_of_rows_logged(
+    tmp_path, capsys
+):
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"_step": 2 * i, "train/global_step": 10 * i, "global_step": None, "train/loss": x}
+        for i, x in enumerate(losses().tolist())
+    ]
+    rows.insert(50, {"_step": 99, "global_step": 490, "val/loss": 3.0})
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    assert main(["spikes", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [(e["kind"], e["start"]) for e in json.loads(out)["events"]] == [("spike", 3000)]
+    assert "step = train/global_step" in err
+
+
+def test_the_metric_of_an_exported_chart_is_enough_to_name_its_column(tmp_path, capsys):
+    path = write(tmp_path / "a.csv", loss="calm-river-5 - lm/nats")
+    assert main(["spikes", str(path), "--loss", "lm/nats"]) == 0
+    assert "loss = calm-river-5 - lm/nats" in capsys.readouterr().err
+
+
+def test_no_step_is_cut_short_on_a_narrow_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "late.csv"
+    loss = 3 + np.random.default_rng(1).normal(0, 0.05, 1400)
+    loss[700:] += 0.6
+    rows = [f"{1_234_000 + 5 * i},{x!r}" for i, x in enumerate(loss.tolist())]
+    path.write_text("\n".join(["step,loss", *rows]) + "\n")
+    assert main(["spikes", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["events"]
+    assert main(["spikes", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "…" not in out
+    for event in found:
+        for key in ("kind", "start", "peak", "end", "recovery"):
+            assert str(event[key]) in out.split(), key
+
+
 GARBAGE = {
     "bytes.csv": bytes(range(256)) * 40,
     "zeros.csv": bytes(4096),

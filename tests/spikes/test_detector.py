@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from ablate.spikes import Detector, detect, latest
+from ablate.spikes import Detector, detect, latest, score
 
 
 def curve(rows: int = 800, seed: int = 0, sigma: float = 2**-5) -> np.ndarray:
@@ -42,6 +42,18 @@ def test_a_spike_is_found_at_once_and_measured():
     assert event.height == pytest.approx(2.0, abs=0.1)
     assert event.area == pytest.approx(3.5, abs=0.4)
     assert event.residual == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize("huge", [1.7e308, -1e308, 2.0**500])
+def test_values_whose_differences_overflow_are_not_finite(huge):
+    loss = curve(1600)
+    loss[700:740] = huge
+    loss[1200:1203] += 2
+    infinite = np.where(np.abs(loss) > 1e100, np.inf, loss)
+    events = detect(np.arange(1600), loss)
+    assert [(e.kind, e.start, e.end) for e in events if not e.is_alert] == [("nonfinite", 700, 739)]
+    assert repr(events) == repr(detect(np.arange(1600), infinite))
+    assert score(np.arange(1600), loss, events)["nonfinite_rows"] == 40
 
 
 def test_one_row_is_a_blip_and_no_alarm():

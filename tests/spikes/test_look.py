@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from ablate.cli import main
 from ablate.cli.spike_follow import follow
-from ablate.cli.spike_records import open_records
+from ablate.cli.spike_records import open_records, search
 from ablate.config.schema import DataConfig
 from ablate.data.naming import name_batch
 from ablate.data.opening import open_data
@@ -90,6 +91,20 @@ def test_an_excursion_of_every_arm_is_data_and_its_batch_and_documents_are_named
     assert f"batch {worst['batch']}, sequences" in capsys.readouterr().out
 
 
+def test_an_arm_s_own_event_on_such_a_batch_has_no_batch_to_its_name(study, capsys, monkeypatch):
+    def both(records):
+        found = search(records)
+        for name, events in found.items():
+            own = [replace(e, cause="arm", detector="drift") for e in events if e.cause == "data"]
+            found[name] = [*events, *own]
+        return found
+
+    monkeypatch.setattr("ablate.cli.spikes.search", both)
+    events = answer(capsys, "s", "--runs-dir", str(study.path.parent))["events"]
+    assert {e["cause"] for e in events} >= {"data", "arm"}
+    assert all(("batch" in e) == (e["cause"] == "data") for e in events)
+
+
 def test_a_batch_is_named_by_the_documents_that_are_in_it(study):
     config = DataConfig(**study.trial("base-s1").config()["data"])
     data = open_data(config, eos_token_id=256)
@@ -162,6 +177,12 @@ def test_following_says_each_event_once_and_ends_with_the_trial(study, tmp_path,
         ("spike", 300, False), ("spike", 300, True),
     ]  # fmt: skip
     assert {e["start"] for e in events} == {300}
+    path.write_text("")
+    status[0], told[0] = "running", 0
+    follow(read, as_json=False, sleep=grow)
+    alarm, end = capsys.readouterr().out.splitlines()
+    assert "alarm at step 300" in alarm
+    assert "recovered by step 302" in end
 
 
 def test_an_offline_run_of_wandb_is_read_by_the_tracker(tmp_path, capsys, monkeypatch):
