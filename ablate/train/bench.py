@@ -127,13 +127,14 @@ def _trained(run: Run, steps: int, tell: Callable[[str], object]) -> list[dict[s
 
 
 def _peak_rate(run: Run) -> tuple[float, str]:
-    """FLOP/s that this device could do at most in the type of the run's products, and who says so."""
+    """FLOP/s that this device could do at most in the products of `run`, and who says so."""
     known = peak_flops(run.device, run.config.precision.name)
     if known is not None:
         return known, f"data sheet of {device_name(run.device)}"
     dtype = run.precision.autocast_type or run.precision.weights
-    if run.device.type == "cpu" and dtype != torch.float32 and not has_low_precision_products(dtype):
-        dtype = torch.float32  # in which `linear.multiply` takes them there
+    low = dtype != torch.float32 and run.device.type == "cpu"
+    if low and not has_low_precision_products(dtype):
+        dtype = torch.float32  # as `linear.multiply` takes them there
     a = torch.randn(SQUARE, SQUARE, device=run.device, dtype=dtype)
     a, best = a / a.norm(), float("inf")
     for _ in range(5):
