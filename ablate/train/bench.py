@@ -16,6 +16,7 @@ import torch
 from ablate.config.schema import TrialConfig
 from ablate.errors import AblateError
 from ablate.model.count import flops_per_token
+from ablate.model.linear import has_low_precision_products
 from ablate.train import peak_memory
 from ablate.train.batch import to_tensors
 from ablate.train.clock import alternate, ratio, spread
@@ -126,12 +127,14 @@ def _trained(run: Run, steps: int, tell: Callable[[str], object]) -> list[dict[s
 
 
 def _peak_rate(run: Run) -> tuple[float, str]:
-    """FLOP/s that this device could do at most, and who says so."""
+    """FLOP/s that this device could do at most in the products of `run`, and who says so."""
     known = peak_flops(run.device, run.config.precision.name)
     if known is not None:
         return known, f"data sheet of {device_name(run.device)}"
-    sixteen = run.config.precision.name != "fp32"
-    dtype = torch.bfloat16 if sixteen and run.device.type != "cpu" else torch.float32
+    dtype = run.precision.autocast_type or run.precision.weights
+    low = dtype != torch.float32 and run.device.type == "cpu"
+    if low and not has_low_precision_products(dtype):
+        dtype = torch.float32  # as `linear.multiply` takes them there
     a = torch.randn(SQUARE, SQUARE, device=run.device, dtype=dtype)
     a, best = a / a.norm(), float("inf")
     for _ in range(5):

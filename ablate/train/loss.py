@@ -122,8 +122,8 @@ class _Chunked(torch.autograd.Function):
                 found = language_loss(head.logits(x), targets[part], z_loss, protected)
                 both = found.sum()
             by_rows[part], *others = torch.autograd.grad(both, [x, *trained])
-            for total, other in zip(sums, others, strict=True):
-                total += other
+            for total in sums:
+                total += others.pop(0)  # gone before the next chunk's logits are there
             losses += found.detach()
         ctx.gradients = [by_rows, *(s.to(weight.dtype) for s in sums)]
         z = losses[1].clone()

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from ablate.cli import launch
 from ablate.cli import plan as cli
 from ablate.config.compose import Composer
+from ablate.config.schema import PrecisionConfig
 from ablate.config.schema.parallel import STRATEGIES
 from ablate.errors import ConfigError, PlanError
 from ablate.launch.preflight import check_fits
 from ablate.model import ModelConfig, OLMo
+from ablate.model.linear import Unembedding
+from ablate.model.logits import logit_bytes
+from ablate.model.micro_batch import Pass
 from ablate.plan import memory_of, resolve, single_trial
 from ablate.plan.memory import unit_sizes
+from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel.units import units
+from ablate.train.precision import Precision
 
 GIB = 2**30
 LARGE = [
@@ -42,7 +51,7 @@ def test_seven_billion_on_eight_gpus_by_hand() -> None:
     block = 4 * 4096 * 4096 + 22016 * 4096 + 11008 * 4096 + 4 * 4096
     root = 7_298_617_344 - 32 * block  # embedding, head, last norm
     assert memory.gathered == 4 * (root + 2 * block)
-    logits = 14 * 4096 * 100352
+    logits = 12 * 4096 * 100352
     assert memory.logits == logits
     held = 5 * share + memory.gathered + memory.activations
     assert memory.peak >= held + logits
@@ -150,6 +159,50 @@ def test_the_optimisers_state_is_as_large_as_it_says(name: str, precision: str) 
         if key != "step"
     )
     assert memory_of(config).optimiser == real
+
+
+def peak_of(function: Callable[[], object]) -> int:
+    """The most bytes of tensors that it holds at one time, by torch's profiler."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        function()
+    assert profiler.profiler is not None
+    events = profiler.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(itertools.accumulate(change for _, change in changes))
+
+
+@pytest.mark.parametrize("chunk", [0, 256])
+@pytest.mark.parametrize("z_loss", [0.0, 1e-5])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "pure_bf16", "fp16_protected"])
+def test_logits_are_what_the_loss_holds(precision: str, z_loss: float, chunk: int) -> None:
+    """Of a head alone, from its input to all gradients."""
+    rows, positions = 4096, 1024
+    config = ModelConfig(
+        d_model=128, n_heads=2, n_layers=1, vocab_size=rows, weight_tying=False, scale_logits=True,
+        embedding_size=None, eos_token_id=0, pad_token_id=0, include_bias=True,
+    )  # fmt: skip
+    computes = Precision(PrecisionConfig(name=precision), torch.device("cpu"))  # type: ignore
+    shapes = ((1, positions, 128), (rows, 128), (rows,))
+    hidden, weight, bias = (torch.ones(s, dtype=computes.weights).requires_grad_() for s in shapes)
+    head, labels = Unembedding(weight, bias, 0.2), torch.zeros(1, positions, dtype=torch.long)
+
+    def whole() -> torch.Tensor:
+        with computes.autocast():
+            logits = head.logits(hidden)
+        return language_loss(logits, labels, z_loss)
+
+    def in_parts() -> torch.Tensor:
+        with computes.autocast():
+            return chunked_loss(hidden, head, labels, z_loss, chunk)
+
+    function = in_parts if chunk else whole
+    function().sum().backward()  # the gradients are there: what a step adds is the loss
+    held = peak_of(lambda: function().sum().backward())
+    given = Pass(rows=1, length=positions, precision=precision, device="cpu")
+    formula = logit_bytes(config, given, chunk=chunk, z_loss=bool(z_loss))
+    if given.autocast and not chunk:  # counted with the activations
+        formula += 2 * (weight.numel() + hidden.numel())
+    assert formula == pytest.approx(held, rel=0.02)
 
 
 def test_what_cannot_fit_is_refused_with_what_dominates_and_what_helps(
