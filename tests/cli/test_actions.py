@@ -216,6 +216,30 @@ def with_checkpoints(tmp_path: Path) -> StudyDir:
     return study
 
 
+def test_prune_takes_the_columns_that_earlier_versions_kept(call: Call, tmp_path: Path) -> None:
+    """And no folder of that name in which anything else lies."""
+    study = make_study(tmp_path / "runs" / "mine", 1, 1)
+    columns = study.path / ".cache" / ("0123456789ab" * 2)
+    columns.mkdir(parents=True)
+    for name in ("index.json", "00112233aabbccdd.npy", "00112233aabbccdd.12345678.tmp"):
+        (columns / name).write_bytes(b"x" * 1000)
+    (columns / "notes.txt").touch()
+    assert "nothing to prune" in call("prune", "mine", "--yes")[1]
+    (columns / "notes.txt").unlink()
+    out = call("prune", "mine")[1]
+    assert "mine: 1 folder of columns that an earlier version kept, 3.0 KB" in out
+    (found,) = json.loads(call("prune", "mine", "--yes", "--json")[1])["checkpoints"]
+    assert (found["trial"], found["bytes"], found["deleted"]) == (None, 3000, True)
+    assert not list(study.path.glob(".cache*"))
+    assert "nothing to prune" in call("prune", "mine")[1]
+    elsewhere = tmp_path / "elsewhere"
+    columns = elsewhere / ("0123456789ab" * 2)
+    columns.mkdir(parents=True)
+    (study.path / ".cache").symlink_to(elsewhere)
+    assert "nothing to prune" in call("prune", "mine", "--yes")[1]
+    assert columns.exists()
+
+
 def left(study: StudyDir) -> list[list[int]]:
     return [[s for a in t.attempts() for s in a.checkpoint_steps()] for t in study.trials()]
 
