@@ -38,7 +38,8 @@ or dead).
 
 AHEAD_SECONDS = 86_400.0
 """A lease or a lock that lies so far in the future was left by a clock that was wrong, and has been
-put right since: whoever lives renews it.
+put right since: whoever lives renews it. One that lies less far ahead may be right, and our clock
+wrong: `Attempt.redate` asks that of the files.
 """
 
 LOCK_SECONDS = 30.0
