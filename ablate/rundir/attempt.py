@@ -51,7 +51,7 @@ class Attempt:
         record = {
             **job,
             "host": socket.gethostname(),
-            "machine": _machine(),
+            "machine": machine(),
             "pid": pid,
             "process_started": process_started(pid),
             "job_id": job_id,
@@ -155,7 +155,7 @@ class Attempt:
         if self.own_state() is not None:
             return False
         record = self.record()  # where it names no process, the lease alone tells
-        same = record.get("host") == socket.gethostname() and record.get("machine") == _machine()
+        same = record.get("host") == socket.gethostname() and record.get("machine") == machine()
         if same and record.get("pid"):
             started = process_started(record["pid"])
             known = started is not None or record.get("process_started") is not None
@@ -294,7 +294,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 @functools.cache
-def _machine() -> str | None:
+def machine() -> str | None:
     """Tells machines and containers with one host name apart: process numbers mean something
     within one of them only.
     """
