@@ -50,7 +50,9 @@ def check_writable(folder: Path, field: str, remedy: str) -> None:
     """
     there = folder
     try:
-        there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+        there = next(
+            p for p in (folder, *folder.absolute().parents) if p.exists() or p.is_symlink()
+        )
         Path(tempfile.mkdtemp(prefix=".ablate-", dir=there)).rmdir()
     except OSError as error:
         reason = f"cannot be written ({there}: {error.strerror})"

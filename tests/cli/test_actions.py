@@ -182,6 +182,15 @@ def test_an_arm_is_named_for_all_its_trials(call: Call, tmp_path: Path) -> None:
     assert "fits 36 trials" in err
 
 
+@pytest.mark.parametrize("verb", ["cancel", "retry", "logs"])
+def test_an_empty_word_names_no_trial(call: Call, tmp_path: Path, verb: str) -> None:
+    """As of an unset variable; also where the study has one trial only."""
+    study = make_study(tmp_path / "runs" / "mine", 1, 1)
+    code, _, err = call(verb, "mine", "")
+    assert (code, "'' names no trial" in err) == (2, True)
+    assert not study.trials()[0].cancel_path.exists()
+
+
 def test_two_retries_at_once_open_a_trial_once(tmp_path: Path) -> None:
     study = make_study(tmp_path, 1, 1)
     end(study.trials()[0], "failed", 5)

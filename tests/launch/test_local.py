@@ -16,6 +16,7 @@ import pyarrow.parquet as parquet
 import pytest
 from fake_training import make_study, make_trial
 
+from ablate.errors import TrialError
 from ablate.launch.forks import visible_gpu
 from ablate.launch.local import run_missing, workers_for
 from ablate.launch.pool import Pool
@@ -234,3 +235,20 @@ def test_a_dead_trial_whose_lease_lies_in_the_future_is_taken_over(
         run_missing(study.trials(), pool, workers=1, patience=20.0)
     assert statuses(study) == {"done": 1}
     assert trial.state().attempt == 2
+
+
+def test_a_launch_whose_warm_process_is_killed_says_so(tmp_path: Path) -> None:
+    """As a machine does that has no memory left: no defect of ours, and nothing is lost."""
+    study = slow_study(tmp_path, trials=2, steps=60)
+    with Pool("fake_training:run") as pool:
+
+        class Killer(Seen):
+            def tick(self, running: object) -> None:
+                if some_progress(study):
+                    os.kill(pool.pid, signal.SIGKILL)
+
+        with pytest.raises(TrialError, match=r"was killed \(SIGKILL"):
+            run_missing(study.trials(), pool, workers=2, watcher=Killer())
+    wait_for(lambda: statuses(study) == {"preempted": 2}, 10)
+    assert launch(study).wait(40) == 0
+    assert_whole(study)
