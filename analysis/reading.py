@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,6 +23,7 @@ from ablate.rundir import (
     read_jsonl,
     summary_damage,
 )
+from ablate.rundir.files import open_file
 from ablate.rundir.names import CONFIG, EVENTS
 
 __all__ = ["KEYS", "flatten", "read_config", "read_events", "read_index", "trial_row"]
@@ -73,7 +75,7 @@ def read_index(study: StudyDir, manifest: Mapping[str, Any]) -> dict[str, Any]:
 def read_config(trial: TrialDir, ended: Ended | None = None) -> dict[str, Any]:
     """The flat configuration; empty where the trial is planned and not yet written."""
     try:
-        text = ended.config if ended else (trial.path / CONFIG).read_text(encoding="utf-8")
+        text = ended.config if ended else _text(trial.path / CONFIG)
     except FileNotFoundError:
         if trial.path.exists():
             raise StudyError(
@@ -97,6 +99,11 @@ def read_config(trial: TrialDir, ended: Ended | None = None) -> dict[str, Any]:
     if not flat:
         raise StudyError(f"{trial.path / CONFIG} is damaged: it holds no configuration.")
     return flat
+
+
+def _text(path: Path) -> str:
+    with open_file(path) as file:
+        return file.read().decode()
 
 
 @lru_cache(maxsize=4096)

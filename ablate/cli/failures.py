@@ -19,13 +19,19 @@ OF_THE_MACHINE = {
     errno.EACCES,
     errno.EDQUOT,
     errno.EEXIST,
+    errno.EFBIG,
+    errno.EIO,
     errno.EISDIR,
+    errno.ELOOP,
+    errno.EMFILE,
     errno.ENAMETOOLONG,
+    errno.ENFILE,
     errno.ENOENT,
     errno.ENOSPC,
     errno.ENOTDIR,
     errno.EPERM,
     errno.EROFS,
+    errno.ESTALE,
 }
 """System errors that the user can put right: they name a file and are no defect of ours."""
 

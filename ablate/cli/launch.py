@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     """
     options = _parser().read(argv)
     from ablate.cli.asked import asked_plan
-    from ablate.launch.freeze import freeze, study_of
+    from ablate.launch.freeze import freeze, mend_configs, study_of
 
     plan = asked_plan(options.overrides)
     offline = why_offline(plan.trials[0].config["track"])
@@ -62,8 +62,9 @@ def main(argv: Sequence[str]) -> int:
     _refuse_force(plan)
     study, mended = study_of(plan), []
     if study.exists() and not options.dry_run:
-        freeze(plan)  # refuses another plan at once
-        mended = mend_states(study)
+        mended = mend_configs(plan)  # refuses another plan at once
+        freeze(plan)
+        mended += mend_states(study)
         for said in mended:
             print(f"ablate launch: {said}", file=sys.stderr)
     code = _launch(plan, study, options) or (1 if mended else 0)

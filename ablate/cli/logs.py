@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -12,6 +13,7 @@ from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.trials import find_trial, pick_trial
 from ablate.errors import AblateError, StudyError
 from ablate.rundir import ENDED, Attempt, StudyDir, TrialDir, find_study
+from ablate.rundir.files import open_file
 from ablate.rundir.names import MANIFEST
 
 __all__ = ["main"]
@@ -110,7 +112,11 @@ def _attempt(trial: TrialDir, number: int | None) -> Attempt:
 
 
 def _text(attempt: Attempt) -> str:
-    return attempt.log_path.read_text(errors="replace") if attempt.log_path.exists() else ""
+    try:
+        with io.TextIOWrapper(open_file(attempt.log_path), "utf-8", "replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
 
 
 def _tail(text: str, lines: int | None) -> str:
@@ -135,7 +141,11 @@ def _follow_all(
         followed = [one for one in followed if one.trial.state().status not in ENDED]
     while followed:
         going = [one.look() for one in followed]
-        followed = [one for one in followed if one.trial.state().status not in ENDED]
+        followed = [  # one that ended after it was looked at has written more since
+            one
+            for one, goes_on in zip(followed, going, strict=True)
+            if goes_on or one.trial.state().status not in ENDED
+        ]
         if not any(going):
             break
         time.sleep(max(LOOK_SECONDS, len(followed) / 1000))
@@ -156,9 +166,13 @@ class Followed:
         if not attempts:
             return
         self._attempt = self._only or attempts[-1].number
-        text = _text(Attempt(self.trial, self._attempt))
-        shown = _tail(text, tail)
-        self._position = len(text.encode()) - len(shown.encode())
+        try:
+            with open_file(Attempt(self.trial, self._attempt).log_path) as file:
+                lines = file.readlines()
+        except FileNotFoundError:
+            return
+        if tail is not None:
+            self._position = sum(map(len, lines[: max(0, len(lines) - tail)]))
 
     def look(self) -> bool:
         """Prints what is new; whether the trial goes on."""
@@ -178,7 +192,7 @@ class Followed:
 
     def _read(self) -> None:
         try:
-            with open(Attempt(self.trial, self._attempt).log_path, "rb") as file:
+            with open_file(Attempt(self.trial, self._attempt).log_path) as file:
                 file.seek(self._position)
                 piece = file.read()
                 self._position = file.tell()

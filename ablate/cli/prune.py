@@ -55,7 +55,12 @@ def main(argv: Sequence[str]) -> int:
         print(f"ablate prune: {said}", file=sys.stderr)
     if options.json:
         entries = [
-            {"trial": o.trial.id, "path": str(o.path), "bytes": o.bytes, "deleted": options.yes}
+            {
+                "trial": o.trial.id if o.trial else None,
+                "path": str(o.path),
+                "bytes": o.bytes,
+                "deleted": options.yes,
+            }
             for o in shown
         ]
         total = sum(o.bytes for o in shown)
@@ -83,20 +88,26 @@ def _old(studies: Sequence[StudyDir], keep: int) -> tuple[list[Old], list[str]]:
 def _show(old: Sequence[Old], *, deleted: bool) -> None:
     by_study: dict[str, list[Old]] = defaultdict(list)
     for one in old:
-        by_study[one.trial.study_path.name].append(one)
+        by_study[one.study.name].append(one)
     for study, found in by_study.items():
-        trials = len({o.trial.id for o in found})
-        print(
-            f"{study}: {len(found)} checkpoints of {trials} trials, "
-            f"{size(sum(o.bytes for o in found))}"
-        )
+        print(f"{study}: {_told(found, of_trials=True)}, {size(sum(o.bytes for o in found))}")
     total = size(sum(o.bytes for o in old))
     if deleted and old:
-        print(f"Deleted {len(old)} checkpoints, {total}.")
+        print(f"Deleted {_told(old)}, {total}.")
     elif old:
-        print(f"{len(old)} checkpoints would go, {total}. Nothing was deleted: --yes does it.")
+        print(f"{_told(old)} would go, {total}. Nothing was deleted: --yes does it.")
     else:
         print("There is nothing to prune.")
+
+
+def _told(old: Sequence[Old], *, of_trials: bool = False) -> str:
+    trials = [o.trial.id for o in old if o.trial]
+    whose = f" of {len(set(trials))} trials" if of_trials else ""
+    told = [f"{len(trials)} checkpoints{whose}"] if trials else []
+    if columns := len(old) - len(trials):
+        folders = "folder" if columns == 1 else "folders"
+        told.append(f"{columns} {folders} of columns that an earlier version kept")
+    return " and ".join(told)
 
 
 def size(count: float) -> str:

@@ -48,7 +48,7 @@ def _entry(study: StudyDir) -> dict[str, Any]:
     """A damaged study is listed as such, and hides no other."""
     try:
         status = study_status(study)
-    except StudyError as error:
+    except (StudyError, OSError) as error:
         return {
             "study": study.name,
             "path": str(study.path),

@@ -15,6 +15,8 @@ from ablate.cli.failures import INTERRUPTED
 from ablate.cli.progress import progress_of_trial
 from ablate.errors import AblateError, ConfigError, DivergedError, TrialError
 from ablate.rundir import State, StudyDir, TrialDir
+from ablate.rundir.configuration import mend_config
+from ablate.rundir.names import CONFIG
 
 __all__ = ["failure", "main", "recorded", "run_single"]
 
@@ -144,6 +146,8 @@ def recorded(
         check(config, rank_of().world_size)
         check_training(config)
     trial = record_single(single)
+    if said := mend_config(trial.path / CONFIG, config):
+        print(f"ablate train: {trial.id}: {said}", file=sys.stderr)
     freeze_data(study, texts)
     if config["force"]:
         trial.set_aside()

@@ -35,6 +35,8 @@ def pick_trials(study: StudyDir, words: Sequence[str]) -> tuple[list[str], list[
 
 def pick_trial(study: StudyDir, word: str) -> TrialDir:
     """The trial of that id, or the only one whose id contains `word`."""
+    if not word.strip():  # an unset variable of a script; it is part of every id
+        raise StudyError(f"{word!r} names no trial of {study.name}. Write its id, or a part of it.")
     ids = [t["id"] for t in study.manifest().get("trials", [])]
     found = [id for id in ids if id == word] or [id for id in ids if word in id]
     if len(found) == 1:

@@ -8,8 +8,10 @@ from typing import Any
 from ablate.errors import StudyError, show
 from ablate.plan import Plan
 from ablate.rundir import StudyDir
+from ablate.rundir.configuration import mend_config
+from ablate.rundir.names import CONFIG
 
-__all__ = ["differences", "freeze", "study_of"]
+__all__ = ["differences", "freeze", "mend_configs", "study_of"]
 
 SCALARS = ("question", "design", "baseline", "match", "budget", "decide")
 """Keys of the manifest that a plan must repeat to mean the same study, beside arms and trials."""
@@ -39,6 +41,21 @@ def freeze(plan: Plan, command: str | None = None) -> StudyDir:
         if not study.exists():
             study.write_manifest({**manifest, "command": command})
     return study
+
+
+def mend_configs(plan: Plan) -> list[str]:
+    """Writes every damaged config.yaml anew, also of trials that have ended; says so.
+
+    Raises:
+        StudyError: as `freeze`, before anything is written.
+    """
+    study, found = study_of(plan), []
+    _refuse_another(study, plan.manifest())
+    for planned in plan.trials:
+        path = study.trial(planned.id).path / CONFIG
+        if said := mend_config(path, planned.config):
+            found.append(f"{planned.id}: {said}")
+    return found
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

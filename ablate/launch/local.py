@@ -19,6 +19,7 @@ from ablate.launch.slurm.identity import this_job
 from ablate.launch.stacks import Stacks
 from ablate.launch.stop import Stop
 from ablate.rundir import ENDED, State, TrialDir
+from ablate.rundir.files import time_of
 
 __all__ = ["Quiet", "Study", "Watcher", "run_missing", "workers_for"]
 
@@ -223,9 +224,12 @@ def _take(study: Study, pool: Pool, end: Ended, watcher: Watcher) -> None:
 
 
 def _look_elsewhere(study: Study, watcher: Watcher) -> None:
+    now = time_of(study.elsewhere[0].study_path)  # as the files are dated, wherever they lie
     for trial in list(study.elsewhere):
-        state = trial.live_state()
+        state, newest = trial.live_state(now), trial.newest_attempt()
         if state.status == "running":
+            if newest is not None:
+                newest.redate(now)
             continue
         study.elsewhere.remove(trial)
         if state.status in ENDED:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import AblateError
+from ablate.errors import AblateError, TrialError
 from ablate.launch.runner import RUNNER
 from ablate.rundir import TrialDir
 
@@ -166,6 +167,11 @@ class Pool:
     def _fail(self) -> None:
         code = self._process.wait()
         lines = self.errors().splitlines()
+        if code < 0:
+            raise TrialError(
+                f"the process that runs the trials was killed ({signal.Signals(-code).name}; for "
+                "want of memory, say). Those that ran save and stop; the same command goes on."
+            )
         raise RuntimeError(
             f"the process that runs the trials ended with code {code}: "
             f"{lines[-1] if lines else 'it said nothing'}"

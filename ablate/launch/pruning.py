@@ -2,13 +2,14 @@
 
 A trial that runs is left alone. One that may go on (pending, preempted, failed, cancelled) keeps
 its newest checkpoint, and one before it in case that is damaged. One that is over (done, diverged)
-keeps
-its newest. Debris of writers that were killed goes, and so do checkpoints of attempts set aside.
+keeps its newest. Debris of writers that were killed goes, and so do checkpoints of attempts set
+aside, and the columns that earlier versions kept of large studies.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,13 +22,18 @@ from ablate.rundir.names import ATTEMPTS, CHECKPOINTS, checkpoint_step
 __all__ = ["Old", "delete", "old_checkpoints"]
 
 OVER = ("done", "diverged")
+CACHE = ".cache"
+"""Beside the manifest: a folder of columns for each state of the study."""
+_KEY, _COLUMN = re.compile(r"[0-9a-f]{24}"), re.compile(r"(index\.json|[0-9a-f]{16})(\.\w+)*")
 SPARE = 2
 """Checkpoints that a trial keeps which may go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Old:
-    trial: TrialDir
+    study: Path
+    trial: TrialDir | None
+    """Whose checkpoint it is; None of columns, which are the study's."""
     path: Path
     bytes: int
 
@@ -42,12 +48,14 @@ def old_checkpoints(study: StudyDir, keep: int = 1) -> Iterator[Old]:
     """
     for trial in study.trials():
         for path in _old(trial, keep):
-            yield Old(trial=trial, path=path, bytes=size_of(path))
+            yield Old(study=study.path, trial=trial, path=path, bytes=size_of(path))
+    for path in _columns(study.path):
+        yield Old(study=study.path, trial=None, path=path, bytes=size_of(path))
 
 
 def delete(old: Old, keep: int = 1) -> bool:
     """Whether it was deleted: not where the trial runs by now, or may need it after all."""
-    if old.path not in _old(old.trial, keep):
+    if old.path not in (_old(old.trial, keep) if old.trial else _columns(old.study)):
         return False
     doomed = old.path.with_name(f".{old.path.name.lstrip('.')}.pruned")
     try:
@@ -88,6 +96,18 @@ def _old(trial: TrialDir, keep: int) -> list[Path]:
         if checkpoint_step(folder.name) is not None or folder.name.startswith(".")
     ]
     return (complete[:-keep] if keep else complete) + debris + aside
+
+
+def _columns(study: Path) -> list[Path]:
+    """Nothing where anything lies in the folder that those versions did not write."""
+    folder = study / CACHE
+    try:
+        keys = [] if folder.is_symlink() else list(folder.iterdir())
+        files = [file for key in keys for file in key.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    ours = all(_KEY.fullmatch(key.name) for key in keys)
+    return [folder] if keys and ours and all(_COLUMN.fullmatch(f.name) for f in files) else []
 
 
 def _hidden(folder: Path) -> list[Path]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.errors import StudyError
-from ablate.rundir import ENDED, State, StudyDir, TrialDir, summary_damage
-from ablate.rundir.names import ATTEMPTS
+from ablate.rundir import ENDED, Ended, State, StudyDir, TrialDir, read_ended, summary_damage
+from ablate.rundir.configuration import looks_whole
+from ablate.rundir.files import open_file
+from ablate.rundir.names import ATTEMPTS, CONFIG
 
 __all__ = ["TrialView", "seen_in_files"]
 
@@ -61,11 +63,18 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
     keys = {"id": entry["id"], "arm": entry["arm"], "seed": entry.get("seed", 0)}
     keys["lr"] = entry.get("lr")
     try:
-        state = _live_state(trial)
-        damage = " ".join(filter(None, (state.damage, trial.record_damage()))) or None
-    except StudyError as error:
+        return _seen(trial, keys)
+    except (StudyError, OSError) as error:
         said = str(error)
         return TrialView(**keys, status="failed", outcome="code", reason=said, damage=said)
+
+
+def _seen(trial: TrialDir, keys: Mapping[str, Any]) -> TrialView:
+    ended = read_ended(trial)
+    state = ended.state if ended else _live_state(trial)
+    wrong = None if ended else trial.record_damage()
+    wrongs = (state.damage, wrong, _config_damage(trial, ended))
+    damage = " ".join(filter(None, wrongs)) or None
     view = TrialView(
         **keys,
         status=state.status,
@@ -85,7 +94,7 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
         damage=damage,
     )
     if state.status == "done":
-        return _with_final_loss(view, trial)
+        return _with_final_loss(view, trial, ended)
     return view if state.attempt == 0 else _with_progress(view, trial)
 
 
@@ -101,8 +110,27 @@ def _live_state(trial: TrialDir) -> State:
     return trial.live_state()
 
 
-def _with_final_loss(view: TrialView, trial: TrialDir) -> TrialView:
+def _config_damage(trial: TrialDir, ended: Ended | None) -> str | None:
+    """As far as that is found without parsing the configurations of a large study."""
+    try:
+        if ended:
+            text = ended.config
+        else:
+            with open_file(trial.path / CONFIG) as file:
+                text = file.read().decode(errors="replace")
+        if not looks_whole(text):
+            trial.config()
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # planned, and not written yet
+    except StudyError as error:
+        return str(error)
+    return None
+
+
+def _with_final_loss(view: TrialView, trial: TrialDir, ended: Ended | None) -> TrialView:
     """From the summary; where that cannot be read, from the record's last row."""
+    if ended:
+        return view.replace(loss=_number(ended.summary.get("train/loss")))
     try:
         summary = trial.summary()
         wrong = None if summary is not None else summary_damage(trial)

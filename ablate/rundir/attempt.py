@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.attempt_record import read_record, told_by_logs
-from ablate.rundir.files import append_line, free_name, fsync_dir, write_json
+from ablate.rundir.files import append_line, free_name, fsync_dir, open_file, write_json
 from ablate.rundir.state import State, read_state
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Attempt:
         record = {
             **job,
             "host": socket.gethostname(),
-            "machine": _machine(),
+            "machine": machine(),
             "pid": pid,
             "process_started": process_started(pid),
             "job_id": job_id,
@@ -155,7 +155,7 @@ class Attempt:
         if self.own_state() is not None:
             return False
         record = self.record()  # where it names no process, the lease alone tells
-        same = record.get("host") == socket.gethostname() and record.get("machine") == _machine()
+        same = record.get("host") == socket.gethostname() and record.get("machine") == machine()
         if same and record.get("pid"):
             started = process_started(record["pid"])
             known = started is not None or record.get("process_started") is not None
@@ -169,15 +169,28 @@ class Attempt:
         """Seconds since the lease was renewed; infinite where there is none."""
         try:
             # Opened, not looked at: over NFS that asks the server for the time of change.
-            with open(self.path / names.LEASE, "rb") as file:
+            with open_file(self.path / names.LEASE) as file:
                 touched = os.fstat(file.fileno()).st_mtime
-        except FileNotFoundError:
+        except (FileNotFoundError, StudyError):
             try:
                 touched = self.path.stat().st_mtime
             except FileNotFoundError:
                 return float("inf")
         age = (time.time() if now is None else now) - touched
         return age if age > -names.AHEAD_SECONDS else float("inf")
+
+    def redate(self, now: float) -> None:
+        """A lease that lies in the future counts from `now` on.
+
+        The clock that dated it has been put back since. Whoever lives renews it; whoever does not
+        would hold the trial until that time.
+
+        Args:
+            now: by the clock that dates these files, see `time_of`.
+        """
+        path = self.path / names.LEASE
+        if -names.AHEAD_SECONDS < self.lease_age(now) < -names.LEASE_SECONDS:
+            os.utime(path if path.exists() else self.path, (now, now))
 
     def precedes(self, job_id: str | None, restart: int) -> bool:
         """Whether it is an earlier incarnation of a job that the scheduler has started again.
@@ -281,7 +294,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 @functools.cache
-def _machine() -> str | None:
+def machine() -> str | None:
     """Tells machines and containers with one host name apart: process numbers mean something
     within one of them only.
     """

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ablate.errors import StudyError
 from ablate.rundir import names
-from ablate.rundir.files import has_content, read_json, read_jsonl
+from ablate.rundir.files import has_content, open_file, read_json, read_jsonl
 
 __all__ = ["read_record", "told_by_logs", "wrong_values"]
 
@@ -84,19 +84,25 @@ def told_by_logs(folder: Path, earlier: Mapping[int, Path]) -> dict[str, Any]:
         earlier: folders of the attempts before it, by number.
     """
     known = {} if (began := _began(folder / names.LOG)) is None else {"time": began}
-    for event in read_jsonl(folder / names.EVENTS):
+    for event in _rows(folder / names.EVENTS):
         told = {key: event[key] for key in TOLD if key in event}
         if event.get("kind") == "start":
             return {**known, **told, "resumed": None}
         place = {"attempt": event.get("resumed"), "step": _before(event.get("step"))}
         if event.get("kind") == "resume" and _is_place(place):
             return {**known, **told, "resumed": place}
-    row = next((r for r in read_jsonl(folder / names.METRICS) if _is_a(r.get("step"), int)), {})
+    row = next((r for r in _rows(folder / names.METRICS) if _is_a(r.get("step"), int)), {})
     step = _before(row.get("step")) or 0
     if step <= 0:
         return {**known, "resumed": None}
     reached = [n for n, other in earlier.items() if _reached(other) >= step]
     return {**known, "resumed": {"attempt": max(reached, default=0), "step": step}}
+
+
+def _rows(log: Path) -> Iterator[dict[str, Any]]:
+    """None of what is no file."""
+    with contextlib.suppress(StudyError):
+        yield from read_jsonl(log)
 
 
 def _before(step: Any) -> int | None:
@@ -105,7 +111,7 @@ def _before(step: Any) -> int | None:
 
 
 def _reached(folder: Path) -> int:
-    steps = [r.get("step") for r in read_jsonl(folder / names.METRICS)]
+    steps = [r.get("step") for r in _rows(folder / names.METRICS)]
     return max((s for s in steps if isinstance(s, int)), default=0)
 
 
@@ -122,6 +128,6 @@ def _is_a(value: Any, kind: type | tuple[type, ...]) -> bool:
 
 def _began(log: Path) -> float | None:
     """Seconds since the epoch, from the first line of the attempt's log."""
-    with contextlib.suppress(OSError, ValueError), open(log, encoding="utf-8") as file:
-        return time.mktime(time.strptime(file.readline()[:19], "%Y-%m-%d %H:%M:%S"))
+    with contextlib.suppress(OSError, ValueError, StudyError), open_file(log) as file:
+        return time.mktime(time.strptime(file.readline(64)[:19].decode(), "%Y-%m-%d %H:%M:%S"))
     return None

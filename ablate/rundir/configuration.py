@@ -7,37 +7,87 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ablate.errors import StudyError
-from ablate.rundir.files import write_atomic
+from ablate.rundir.files import free_name, open_file, write_atomic
 
-__all__ = ["read_config", "write_config"]
+__all__ = ["looks_whole", "mend_config", "read_config", "write_config"]
+
+_BEGINNING = re.compile(r"[A-Za-z_]\w*:[ \n]")
 
 
 def write_config(path: Path, config: dict[str, Any]) -> None:
     """Not durably: a launch writes thousands, and writes again what a power cut has taken."""
-    text = "".join(_yaml_of(json.dumps({key: v})) for key, v in config.items())
-    write_atomic(path, text, durable=False)
+    write_atomic(path, _text_of(config), durable=False)
 
 
 def read_config(path: Path, remedy: Callable[[], str] = str) -> dict[str, Any]:
     """Raises StudyError, which ends in what `remedy` says, where it is missing or damaged."""
-    import yaml
-
     if not path.exists():
         raise StudyError(f"{path} is missing. {remedy()}".rstrip())
     try:
-        text = path.read_text(encoding="utf-8")
+        return _parsed(path)
+    except StudyError as error:
+        raise StudyError(f"{error} Restore it, or delete it. {remedy()}".rstrip()) from None
+
+
+def looks_whole(text: str) -> bool:
+    """Whether a text is neither emptied, torn nor overwritten, as far as its two ends tell; far
+    cheaper than to parse it.
+    """
+    return text.endswith("\n") and "\0" not in text and _BEGINNING.match(text) is not None
+
+
+def mend_config(path: Path, config: dict[str, Any]) -> str | None:
+    """Writes a damaged file anew; the old one stays beside it.
+
+    Args:
+        path: of the file.
+        config: what it is to hold.
+
+    Returns:
+        What was done; None where nothing was wrong, or nothing is there.
+    """
+    text = _text_of(config).encode()
+    try:
+        with open_file(path) as file:
+            found = file.read()
+        if found != text:
+            _parsed(path)  # other words, such as another cluster's, are no damage
+            if text.startswith(found):
+                raise StudyError(f"{path} is damaged: its end is missing.")
+        return None
+    except FileNotFoundError:
+        return None
+    except StudyError as error:
+        kept = free_name(path.with_name(f"{path.name}.damaged"))
+        os.rename(path, kept)
+        write_config(path, config)
+        return f"{error} That was done: it was written anew. The old file: {kept.name}."
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with open_file(path) as file:
+            text = file.read().decode()
         config = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if isinstance(config, dict):
-            return config
-        what = "it holds no configuration."
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        what = f"{error}."
-    raise StudyError(f"{path} is damaged: {what} Restore it, or delete it. {remedy()}".rstrip())
+        what = "it holds no configuration"
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        config, what = None, " ".join(str(error).split())
+    if not isinstance(config, dict):
+        raise StudyError(f"{path} is damaged: {what}.")
+    return config
+
+
+def _text_of(config: dict[str, Any]) -> str:
+    return "".join(_yaml_of(json.dumps({key: v})) for key, v in config.items())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -61,7 +61,7 @@ def read_ended(trial: TrialDir) -> Ended | None:
 
 
 def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # nobody waits for the other end of a pipe
     try:
         pieces = []
         while piece := os.read(fd, 1 << 16):

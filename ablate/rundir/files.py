@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import itertools
 import json
 import os
+import stat
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ablate.errors import ConfigError, StudyError
 
@@ -22,12 +25,16 @@ __all__ = [
     "has_content",
     "last_row",
     "no_folder",
+    "open_file",
     "read_json",
     "read_jsonl",
     "time_of",
     "write_atomic",
     "write_json",
 ]
+
+NO_FILE = (errno.ELOOP, errno.ENXIO)
+"""Of a link to itself, and of a socket."""
 
 
 def check_writable(folder: Path, field: str, remedy: str) -> None:
@@ -43,7 +50,9 @@ def check_writable(folder: Path, field: str, remedy: str) -> None:
     """
     there = folder
     try:
-        there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+        there = next(
+            p for p in (folder, *folder.absolute().parents) if p.exists() or p.is_symlink()
+        )
         Path(tempfile.mkdtemp(prefix=".ablate-", dir=there)).rmdir()
     except OSError as error:
         reason = f"cannot be written ({there}: {error.strerror})"
@@ -67,6 +76,27 @@ def no_folder(*paths: Path) -> str | None:
     """What is wrong with the first of them that is there and no folder."""
     wrong = next((p for p in paths if p.exists() and not p.is_dir()), None)
     return None if wrong is None else f"{wrong} is damaged (it is no folder). Move it away."
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """For reading. What is no file is refused, so that nobody waits for the other end of a pipe.
+
+    Raises:
+        StudyError: for a folder, a pipe, a device, a link to itself.
+        OSError: as `open`.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        raise StudyError(f"{path} is damaged (it is no file).") from None
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    what = "it is a folder" if stat.S_ISDIR(mode) else "it is no file"
+    raise StudyError(f"{path} is damaged ({what}).")
 
 
 def write_atomic(path: Path, text: str, *, durable: bool = True) -> None:
@@ -101,14 +131,15 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 def read_json(path: Path, remedy: str = "Restore it or delete the folder.") -> dict[str, Any]:
     """Raises StudyError where the file is missing, damaged, or holds anything but an object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with open_file(path) as file:
+            value = json.loads(file.read().decode())
         if not isinstance(value, dict):
             raise ValueError(f"it holds {str(value)[:40]!r} in place of an object")
         return value
     except FileNotFoundError:
         raise StudyError(f"{path} is missing.") from None
-    except IsADirectoryError:
-        raise StudyError(f"{path} is damaged (it is a folder). {remedy}") from None
+    except StudyError as error:
+        raise StudyError(f"{error} {remedy}") from None
     except (ValueError, RecursionError) as error:
         raise StudyError(f"{path} is damaged ({error}). {remedy}") from None
 
@@ -127,17 +158,17 @@ def append_line(fd: int, row: dict[str, Any]) -> None:
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of a log; a torn last line (the writer was killed) ends it silently, a missing file
-    is empty.
+    is empty. Raises StudyError for what is no file.
     """
     try:
-        file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 (closed by the with below)
+        file = open_file(path)
     except FileNotFoundError:
         return
-    with file:
-        for line in file:
+    with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 if line.endswith("\n"):
                     continue  # a torn line that a later writer's newline closed
                 return
@@ -146,18 +177,20 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def last_row(path: Path, window: int = 65536) -> dict[str, Any] | None:
-    """The last complete row of a log, looked for in its last `window` bytes."""
+    """The last complete row of a log, looked for in its last `window` bytes; none of what is no
+    file.
+    """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - window))
             tail = file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, StudyError):
         return None
     for line in reversed(tail.split(b"\n")[:-1]):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             return row

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 from pathlib import Path
+
+from ablate.errors import ConfigError
 
 SCHEMA_VERSION = 1
 
@@ -31,14 +34,27 @@ HELD = "held.json"
 NODES = "nodes"
 FAILURES = "failures"
 
-LEASE_SECONDS = max(6.0, float(os.environ.get("ABLATE_LEASE_SECONDS") or 60.0))
+
+def _lease_seconds(least: float = 6.0, usual: float = 60.0) -> float:
+    name, reason = "ABLATE_LEASE_SECONDS", "is no number of seconds"
+    text = os.environ.get(name) or usual
+    try:
+        if math.isfinite(seconds := float(text)):
+            return max(least, seconds)
+    except ValueError:
+        pass
+    raise ConfigError(name, text, reason, f"Unset it ({usual:g} seconds), or give it a number")
+
+
+LEASE_SECONDS = _lease_seconds()
 """A lease that was not touched for so long has expired (unless its process is known to be alive
 or dead).
 """
 
 AHEAD_SECONDS = 86_400.0
 """A lease or a lock that lies so far in the future was left by a clock that was wrong, and has been
-put right since: whoever lives renews it.
+put right since: whoever lives renews it. One that lies less far ahead may be right, and our clock
+wrong: `Attempt.redate` asks that of the files.
 """
 
 LOCK_SECONDS = 30.0

@@ -15,7 +15,7 @@ from typing import Any
 from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.attempt import process_started
-from ablate.rundir.files import read_json, write_json
+from ablate.rundir.files import open_file, read_json, write_json
 from ablate.rundir.submission import Submission, add_submission, read_submissions
 from ablate.rundir.trial import TrialDir
 
@@ -160,7 +160,8 @@ def _is_young(lock: Path, age: float) -> bool:
 def _is_dead(lock: Path) -> bool:
     """Whether the owner of a lock was a process of this machine that is gone."""
     try:
-        host, pid, started = json.loads(lock.read_text())
+        with open_file(lock) as file:
+            host, pid, started = json.loads(file.read())
     except (ValueError, TypeError):
         return False  # half written, or an older version's
     return host == socket.gethostname() and bool(started) and process_started(pid) != started
@@ -184,5 +185,8 @@ def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:
 
 def list_studies(runs_dir: str | Path = "runs") -> list[StudyDir]:
     """Newest first."""
-    found = [StudyDir(p.parent) for p in Path(runs_dir).glob(f"*/{names.MANIFEST}")]
-    return sorted(found, key=lambda s: s.manifest_path.stat().st_mtime, reverse=True)
+    found = []
+    for path in Path(runs_dir).glob(f"*/{names.MANIFEST}"):
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            found.append((path.stat().st_mtime, StudyDir(path.parent)))
+    return [study for _, study in sorted(found, key=lambda f: f[0], reverse=True)]

@@ -105,15 +105,15 @@ class TrialDir:
     def write_state(self, state: State) -> None:
         write_json(self.path / names.STATE, state.to_dict())
 
-    def live_state(self) -> State:
-        """The state as it really is.
+    def live_state(self, now: float | None = None) -> State:
+        """The state as it really is; `now` as for `Attempt.is_alive`.
 
         A running trial whose process is gone counts as preempted. Where state.json is older than
         the newest attempt (an attempt that had been fenced off was the last to write it), that
         attempt's own copy counts.
         """
         newest = self.newest_attempt()
-        alive = newest is not None and newest.is_alive()
+        alive = newest is not None and newest.is_alive(now)
         state = self._state_with(newest)
         if state.status == "running" and not alive:
             return state.replace(status="preempted", outcome="node", reason="its process is gone")
@@ -176,12 +176,10 @@ class TrialDir:
         """
         # The order matters: an attempt that was not alive can end no more, so a state read after
         # that is final; and nobody can have become attempt `number` unless the `mkdir` fails.
-        newest = self.newest_attempt()
-        alive = (
-            newest is not None
-            and not newest.precedes(job_id, int(job.get("restart") or 0))
-            and newest.is_alive(time_of(self.path))
-        )
+        newest, alive = self.newest_attempt(), False
+        if newest is not None and not newest.precedes(job_id, int(job.get("restart") or 0)):
+            alive = newest.is_alive(clock := time_of(self.path))
+            newest.redate(clock)
         state = self._state_with(newest)
         if state.status in ENDED and state.status not in again:
             raise TrialEndedError(f"Trial {self.id} has ended: {state.status}.")

@@ -182,6 +182,15 @@ def test_an_arm_is_named_for_all_its_trials(call: Call, tmp_path: Path) -> None:
     assert "fits 36 trials" in err
 
 
+@pytest.mark.parametrize("verb", ["cancel", "retry", "logs"])
+def test_an_empty_word_names_no_trial(call: Call, tmp_path: Path, verb: str) -> None:
+    """As of an unset variable; also where the study has one trial only."""
+    study = make_study(tmp_path / "runs" / "mine", 1, 1)
+    code, _, err = call(verb, "mine", "")
+    assert (code, "'' names no trial" in err) == (2, True)
+    assert not study.trials()[0].cancel_path.exists()
+
+
 def test_two_retries_at_once_open_a_trial_once(tmp_path: Path) -> None:
     study = make_study(tmp_path, 1, 1)
     end(study.trials()[0], "failed", 5)
@@ -214,6 +223,30 @@ def with_checkpoints(tmp_path: Path) -> StudyDir:
     checkpoint(third, 10)
     checkpoint(third, 20)
     return study
+
+
+def test_prune_takes_the_columns_that_earlier_versions_kept(call: Call, tmp_path: Path) -> None:
+    """And no folder of that name in which anything else lies."""
+    study = make_study(tmp_path / "runs" / "mine", 1, 1)
+    columns = study.path / ".cache" / ("0123456789ab" * 2)
+    columns.mkdir(parents=True)
+    for name in ("index.json", "00112233aabbccdd.npy", "00112233aabbccdd.12345678.tmp"):
+        (columns / name).write_bytes(b"x" * 1000)
+    (columns / "notes.txt").touch()
+    assert "nothing to prune" in call("prune", "mine", "--yes")[1]
+    (columns / "notes.txt").unlink()
+    out = call("prune", "mine")[1]
+    assert "mine: 1 folder of columns that an earlier version kept, 3.0 KB" in out
+    (found,) = json.loads(call("prune", "mine", "--yes", "--json")[1])["checkpoints"]
+    assert (found["trial"], found["bytes"], found["deleted"]) == (None, 3000, True)
+    assert not list(study.path.glob(".cache*"))
+    assert "nothing to prune" in call("prune", "mine")[1]
+    elsewhere = tmp_path / "elsewhere"
+    columns = elsewhere / ("0123456789ab" * 2)
+    columns.mkdir(parents=True)
+    (study.path / ".cache").symlink_to(elsewhere)
+    assert "nothing to prune" in call("prune", "mine", "--yes")[1]
+    assert columns.exists()
 
 
 def left(study: StudyDir) -> list[list[int]]:

@@ -91,6 +91,30 @@ def test_a_launch_runs_what_is_missing_and_the_verbs_tell_of_it(
     assert files() == before
 
 
+def test_a_damaged_configuration_of_a_finished_trial_is_written_anew(
+    call: Call, sweep: list[str]
+) -> None:
+    """By the command that made the study, which says so; status names it before."""
+    assert call("launch", *sweep)[0] == 0
+    trial, other = StudyDir(Path("runs/mine")).trials()
+    path = trial.path / "config.yaml"
+    before = path.read_text()
+    for text in ("a: [1", "", before[: before.index("\ntrain:")], before + "\tx: 1\n"):
+        path.write_text(text)
+        if len(text) < 10:  # what the others lack is not found without parsing them
+            code, out, _ = call("status", "mine")
+            assert (code, f"damaged: {trial.id}: " in out) == (1, True)
+            assert other.id + ": " not in out
+        code, _, err = call("launch", *sweep)
+        assert code == 1, "it had something to mend"
+        assert f"{trial.id}: " in err
+        assert "written anew" in err
+        assert path.read_text() == before
+        assert call("status", "mine")[0] == call("launch", *sweep)[0] == 0
+    assert len(list(trial.path.glob("config.yaml.damaged*"))) == 4
+    assert [len(t.attempts()) for t in (trial, other)] == [1, 1]
+
+
 def test_a_failing_arm_is_told_of_and_is_run_again_only_when_asked(
     call: Call, sweep: list[str], tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["train", *TINY, "data.path=empty.txt"], ["empty"]),
     (["train", *TINY, "data.corpus=kvj"], ["kvj", "kjv"]),
     (["train", *TINY, "runs_dir=a_file"], ["a_file"]),
+    (["train", *TINY, "runs_dir=dangling"], ["runs_dir=dangling: cannot be written"]),
     (["status", "nothing"], ["nothing"]),
     (["report", "nothing"], ["nothing"]),
     (["logs", "nothing", "x"], ["nothing"]),
@@ -145,6 +146,7 @@ def test_a_mistake_is_one_paragraph_and_leaves_nothing(
 ) -> None:
     (tmp_path / "a_file").write_text("text")
     (tmp_path / "empty.txt").touch()
+    (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "curve.csv").write_text("step,loss\n1,2\n2,1\n")
     (tmp_path / "short.txt").write_text("text")
     before = listing(tmp_path)
@@ -167,6 +169,21 @@ def test_so_it_is_in_a_process_of_its_own(
     assert_one_paragraph(done.stderr, [])
     assert done.stdout == ""
     assert listing(tmp_path) == set()
+
+
+@pytest.mark.parametrize("text", ["soon", "inf", "nan"])
+def test_a_variable_that_is_no_number_is_named(
+    tmp_path: Path, environment: dict[str, str], text: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ablate", "list"],
+        cwd=tmp_path,
+        env={**environment, "ABLATE_LEASE_SECONDS": text},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert_one_paragraph(done.stderr, [f"ABLATE_LEASE_SECONDS={text}: is no number of seconds"])
 
 
 def test_there_are_enough_of_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,10 +16,11 @@ import pyarrow.parquet as parquet
 import pytest
 from fake_training import make_study, make_trial
 
+from ablate.errors import TrialError
 from ablate.launch.forks import visible_gpu
 from ablate.launch.local import run_missing, workers_for
 from ablate.launch.pool import Pool
-from ablate.rundir import State, StudyDir, TrialDir
+from ablate.rundir import State, StudyDir, TrialDir, names
 
 SCRIPT = Path(__file__).parent / "fake_launch.py"
 
@@ -215,3 +217,38 @@ def test_workers_share_out_the_cores_or_the_gpus() -> None:
 def test_a_worker_gets_one_of_the_gpus_that_the_launcher_may_use() -> None:
     assert visible_gpu(1, {}) == "1"
     assert visible_gpu(1, {"CUDA_VISIBLE_DEVICES": "4,6"}) == "6"
+
+
+def test_a_dead_trial_whose_lease_lies_in_the_future_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine ran it, whose clock (and the files') was an hour fast until it died."""
+    monkeypatch.setenv("ABLATE_LEASE_SECONDS", "6")
+    monkeypatch.setattr(names, "LEASE_SECONDS", 6.0)
+    trial = make_trial(tmp_path, steps=5)
+    study, dead = make_study(tmp_path, [trial]), trial.acquire()
+    record = json.loads((dead.path / names.ATTEMPT).read_text())
+    (dead.path / names.ATTEMPT).write_text(json.dumps({**record, "host": "elsewhere"}))
+    ahead = time.time() + 3600
+    os.utime(dead.path / names.LEASE, (ahead, ahead))
+    with Pool("fake_training:run") as pool:
+        run_missing(study.trials(), pool, workers=1, patience=20.0)
+    assert statuses(study) == {"done": 1}
+    assert trial.state().attempt == 2
+
+
+def test_a_launch_whose_warm_process_is_killed_says_so(tmp_path: Path) -> None:
+    """As a machine does that has no memory left: no defect of ours, and nothing is lost."""
+    study = slow_study(tmp_path, trials=2, steps=60)
+    with Pool("fake_training:run") as pool:
+
+        class Killer(Seen):
+            def tick(self, running: object) -> None:
+                if some_progress(study):
+                    os.kill(pool.pid, signal.SIGKILL)
+
+        with pytest.raises(TrialError, match=r"was killed \(SIGKILL"):
+            run_missing(study.trials(), pool, workers=2, watcher=Killer())
+    wait_for(lambda: statuses(study) == {"preempted": 2}, 10)
+    assert launch(study).wait(40) == 0
+    assert_whole(study)

@@ -63,6 +63,37 @@ def test_a_lease_of_a_clock_that_was_wrong_expires_too(trial: TrialDir) -> None:
     assert trial.acquire().number == 2
 
 
+def test_a_lease_of_the_future_counts_from_when_it_is_seen(trial: TrialDir) -> None:
+    """By the clock of the files, which was put back: a dead trial is free a minute later, not after
+    the hours that its lease lies ahead; a living one renews it.
+    """
+    first = trial.acquire()
+    elsewhere(first)
+    age(first, -20 * 3600)
+    with pytest.raises(TrialHeldError):
+        trial.acquire()
+    assert abs(first.lease_age()) < 10
+    first.heartbeat()
+    with pytest.raises(TrialHeldError):
+        trial.acquire()
+    age(first, LEASE_SECONDS + 1)
+    assert trial.acquire().number == 2
+
+
+def test_whose_clock_is_right_is_asked_of_the_files(
+    trial: TrialDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours is an hour behind; the lease stays as it was dated."""
+    first = trial.acquire()
+    elsewhere(first)
+    before = (first.path / names.LEASE).stat().st_mtime
+    now = time.time()
+    monkeypatch.setattr(attempt.time, "time", lambda: now - 3600)
+    with pytest.raises(TrialHeldError):
+        trial.acquire()
+    assert (first.path / names.LEASE).stat().st_mtime == before
+
+
 def test_a_disk_that_is_full_at_the_start_leaves_no_attempt_that_seems_to_run(
     trial: TrialDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,8 @@ box.until(lambda: ..., 30)       polls; fails with the queue and the last lines 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import shutil
@@ -23,6 +25,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
+from ablate.rundir.attempt import machine, process_started
 
 SCRIPTS = Path(__file__).parent / "box"
 ROOT = Path(__file__).parents[2]
@@ -40,6 +44,7 @@ FIRST_PORT, LAST_PORT = 10000, 20000
 """Above them are the ports at which the processes of one trial meet (`ablate.launch.ranks`). Those
 follow from the number of the job, so clusters side by side begin to count at different numbers.
 """
+TELLING = ("cmdline", "environ")
 DATABASE_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 
 
@@ -117,7 +122,7 @@ class Box:
 
     def up(self) -> Box:
         # A test run that is killed must not leave a cluster behind.
-        watch = 'while kill -0 "$0" 2>/dev/null; do sleep 1; done; "$1" --wipe; rmdir "$2"'
+        watch = 'while kill -0 "$0" 2>/dev/null; do sleep 1; done; "$1" --wipe; rm -r "$2"'
         self._guard = subprocess.Popen(
             ["bash", "-c", watch, str(os.getpid()), str(SCRIPTS / "down.sh"), str(self._claimed())],
             env={**os.environ, **self._knobs},
@@ -136,7 +141,7 @@ class Box:
             os.killpg(self._guard.pid, signal.SIGKILL)
             self._guard.wait()
         self._script("down.sh", "--wipe", timeout=120)
-        self._claimed().rmdir()
+        shutil.rmtree(self._claimed())
 
     def _claimed(self) -> Path:
         return self.path.with_name(f"{self.path.name}.claim")
@@ -282,6 +287,7 @@ class Box:
 
 def _claim() -> tuple[Path, int]:
     """A folder (of a short path: sockets lie in it) and a range of ports that nobody else took."""
+    remove_abandoned()
     for _ in range(1000):
         port = random.randrange(FIRST_PORT, LAST_PORT, PORTS_EACH)
         path = Path(tempfile.gettempdir()) / f"slurmbox-{port}"
@@ -289,10 +295,37 @@ def _claim() -> tuple[Path, int]:
             path.with_name(f"{path.name}.claim").mkdir()
         except FileExistsError:
             continue
+        (path.with_name(f"{path.name}.claim") / "owner").write_text(json.dumps(_me()))
         if not path.exists() and all(_is_free(port + n) for n in (1, 2, 3, *range(101, 109))):
             return path, port
-        path.with_name(f"{path.name}.claim").rmdir()
+        shutil.rmtree(path.with_name(f"{path.name}.claim"))
     raise RuntimeError("no free ports for a cluster")
+
+
+def _me() -> list[str | int | None]:
+    return [machine(), os.getpid(), process_started(os.getpid())]
+
+
+def remove_abandoned() -> None:
+    """Clusters of test processes that were killed together with what watches them: their daemons,
+    their folders and their claims. Those of other containers are left alone.
+    """
+    for claim in Path(tempfile.gettempdir()).glob("slurmbox-*.claim"):
+        try:
+            where, pid, started = json.loads((claim / "owner").read_text())
+        except (OSError, ValueError):
+            continue  # just being made
+        if where != machine() or process_started(pid) == started:
+            continue
+        path = claim.with_suffix("")
+        for file in path.glob("pids/*.pid"):
+            with contextlib.suppress(OSError, ValueError):
+                daemon = int(file.read_text())
+                told = [Path(f"/proc/{daemon}/{what}").read_bytes() for what in TELLING]
+                if any(os.fsencode(f"{path}/") in one for one in told):  # no other of its number
+                    os.kill(daemon, signal.SIGKILL)
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(claim, ignore_errors=True)
 
 
 def _is_free(port: int) -> bool:
