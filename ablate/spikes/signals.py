@@ -65,8 +65,9 @@ class Signal:
         if log > self.limit or log == math.inf:
             ratio = math.exp(min(log - self.level, 700.0)) if log < math.inf else math.inf
             self.fired.append((row, step, ratio, self.measured))
-            return
-        if not calm:
+        # What fired while the loss is calm counts too, or a signal that settles higher fires for
+        # ever. Median and MAD bear single ones.
+        if not calm or log == math.inf:
             return
         self.logs.append(log)
         self.count += 1

@@ -224,3 +224,17 @@ def test_a_state_without_the_measurements_of_its_signals_is_still_read():
     detector.load_state_dict(state)
     told = [e for i in range(499, 560) for e in detector.update(i, loss[i], grad_norm=norms[i])]
     assert told[-1].corroboration["grad_norm"]["lead"] == 4
+
+
+def test_a_signal_that_settled_on_another_level_long_ago_is_no_witness():
+    loss, draw = curve(), np.random.default_rng(3)
+    norms = np.exp(draw.normal(0, 0.05, 800))
+    norms[300:] *= 2
+    loss[650:653] += 1
+    (event,) = alerts(detect(np.arange(800), loss, grad_norm=norms))
+    assert event.corroboration == {}
+    norms[648:653] *= 5
+    (event,) = alerts(detect(np.arange(800), loss, grad_norm=norms))
+    witness = event.corroboration["grad_norm"]
+    assert witness["lead"] == 2
+    assert witness["ratio"] == pytest.approx(5, rel=0.2)
