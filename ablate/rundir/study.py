@@ -211,9 +211,12 @@ def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:
 
 
 def list_studies(runs_dir: str | Path = "runs") -> list[StudyDir]:
-    """Newest first."""
-    found = []
-    for path in Path(runs_dir).glob(f"*/{names.MANIFEST}"):
-        with contextlib.suppress(OSError):  # deleted meanwhile
+    """Newest first. Raises OSError for a folder that may not be read."""
+    found, folders = [], list[str]()
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        folders = os.listdir(runs_dir)
+    for name in folders:
+        path = Path(runs_dir, name, names.MANIFEST)
+        with contextlib.suppress(OSError):  # no study, or deleted meanwhile
             found.append((path.stat().st_mtime, StudyDir(path.parent)))
     return [study for _, study in sorted(found, key=lambda f: f[0], reverse=True)]
