@@ -94,7 +94,7 @@ def read_config(trial: TrialDir, ended: Ended | None = None) -> dict[str, Any]:
         for section in sections:
             flat |= _section(section + "\n")  # which a block of text may end with
         flat |= _section(last)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise StudyError(f"{trial.path / CONFIG} is damaged: {error}") from None
     if not flat:
         raise StudyError(f"{trial.path / CONFIG} is damaged: it holds no configuration.")

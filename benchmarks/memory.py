@@ -6,7 +6,9 @@ python -m benchmarks.memory                # a minute or two; a CPU
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +30,15 @@ CASES = (
     "model=olmo2 train.activation_checkpointing=whole_layer",
     "model=gpt2 dropout=none train.activation_checkpointing=whole_layer",
     "model=olmo2 train.activation_checkpointing=whole_layer precision=bf16",
+    "model=olmo2 train.activation_checkpointing=one_in_two precision=bf16",
+    "model=olmo2 train.activation_checkpointing=fine_grained precision=bf16",
     "model=olmo2 optim=lion",
     "model=olmo2 optim=muon",
     "model=olmo2 precision=bf16",
     "model=olmo2 loss.z_loss=1e-5",
     f"model=olmo2 {VOCABULARY}",
     f"model=olmo2 {VOCABULARY} loss.chunk=256",
+    f"model=olmo2 {VOCABULARY} precision=bf16",
 )
 
 
@@ -55,16 +60,17 @@ def measured(config: dict[str, Any]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         trial = TrialDir(Path(folder) / "study" / "trials" / "trial")
         trial.create(config, config["train"]["steps"])
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            run_trial(trial.acquire(), config)
+        return peak_of(lambda: run_trial(trial.acquire(), config))
+
+
+def peak_of(function: Callable[[], object]) -> int:
+    """The most bytes of tensors that it holds at one time, beside those that were there."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        function()
     assert profiler.profiler is not None
     events: Any = profiler.profiler.kineto_results
     changes = [(e.start_ns(), e.nbytes()) for e in events.events() if e.name() == "[memory]"]
-    held = most = 0
-    for _, change in sorted(changes):
-        held += change
-        most = max(most, held)
-    return most
+    return max(itertools.accumulate(change for _, change in sorted(changes)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -80,7 +81,11 @@ def tolerant_streams() -> None:
 
 def _broken_pipe() -> int:
     """The reader has had enough (`ablate list | head`). Python would complain again at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return BROKEN_PIPE
 
 
@@ -99,4 +104,5 @@ def _defect(name: str, error: BaseException) -> int:
 
 def _say(name: str, message: str) -> None:
     paragraph = " ".join(line.strip() for line in message.splitlines() if line.strip())
-    print(f"{name}: {paragraph}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a terminal that is gone
+        print(f"{name}: {paragraph}", file=sys.stderr, flush=True)

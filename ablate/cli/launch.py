@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Parser
+from ablate.cli.progress import tell
 from ablate.cli.running import conclude, missing_of, run_here
 from ablate.cli.stack_view import stack_lines
 from ablate.errors import ConfigError
@@ -56,9 +57,9 @@ def main(argv: Sequence[str]) -> int:
     plan = asked_plan(options.overrides)
     offline = why_offline(plan.trials[0].config["track"])
     for note in [*plan.notes, *filter(None, [offline])]:
-        print(f"Note: {note}", file=sys.stderr)
+        tell(f"Note: {note}")
     for line in stack_lines(plan):
-        print(line, file=sys.stderr)
+        tell(line)
     _refuse_force(plan)
     study, mended = study_of(plan), []
     if study.exists() and not options.dry_run:

@@ -8,10 +8,22 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["Bar", "Counted", "Lines", "duration", "progress_of_trial"]
+__all__ = ["Bar", "Counted", "Lines", "duration", "progress_of_trial", "tell"]
 
 LINES = 10
 """Plain lines that a trial prints."""
+
+
+def tell(text: str) -> None:
+    """On standard error. Nothing stops where that is gone (a closed terminal, a full disk);
+    only a pipe whose reader has left raises BrokenPipeError, as everywhere.
+    """
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
 
 
 def progress_of_trial(id: str, steps: int) -> Bar | Lines:

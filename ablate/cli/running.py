@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.overview import counts_line, counts_of, trials_of
+from ablate.cli.progress import tell
 from ablate.launch import budget
 from ablate.launch.settings import remembered
 from ablate.rundir import ENDED, StudyDir, TrialDir
@@ -138,24 +138,20 @@ def run_study(study: StudyDir, trials: Sequence[TrialDir], command: str, *, here
 
 def conclude(study: StudyDir, stopped: str | None) -> int:
     """Says how the study stands and what can be done next; the exit code."""
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
-
     counts = counts_of(t["status"] for t in trials_of(study, study.manifest()))
-    say(f"{study.name}: {counts_line(counts)}.")
+    tell(f"{study.name}: {counts_line(counts)}.")
     left = counts["pending"] + counts["preempted"] + counts["running"]
     held = budget.exhausted(study)
     if counts["failed"]:
-        say(f"What failed: ablate logs {study.word}.")
+        tell(f"What failed: ablate logs {study.word}.")
     if counts["failed"] or counts["cancelled"]:
-        say(f"To run it again: ablate retry {study.word}")
+        tell(f"To run it again: ablate retry {study.word}")
     if left and held:
-        say(f"The rest is held: {held}. Raise cluster.max_gpu_hours and launch again.")
+        tell(f"The rest is held: {held}. Raise cluster.max_gpu_hours and launch again.")
     elif left:
-        say("To go on: the same launch again.")
+        tell("To go on: the same launch again.")
     else:
-        say(f"The verdicts: ablate report {study.word}")
+        tell(f"The verdicts: ablate report {study.word}")
     if stopped:
         return 143 if "SIGTERM" in stopped else INTERRUPTED
     return 1 if counts["failed"] or counts["cancelled"] or left else 0

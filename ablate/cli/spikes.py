@@ -48,6 +48,9 @@ def main(argv: Sequence[str]) -> int:
     if options.plot and not Path(options.plot).suffix:  # matplotlib would choose another name
         raise AblateError(f"--plot {options.plot}: what kind of picture? Let the name end in .png.")
 
+    if options.plot and options.follow:
+        raise AblateError("--plot draws what is there, --follow goes on: give one of them.")
+
     def read() -> Any:
         return open_records(words[0], options.runs_dir, options.step, options.loss)
 

@@ -13,7 +13,7 @@ from typing import Any
 from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
 from ablate.cli.progress import progress_of_trial
-from ablate.errors import AblateError, ConfigError, DivergedError, TrialError
+from ablate.errors import AblateError, ConfigError, DivergedError, TrialError, TrialHeldError
 from ablate.rundir import State, StudyDir, TrialDir
 from ablate.rundir.configuration import mend_config
 from ablate.rundir.names import CONFIG
@@ -61,7 +61,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _train(overrides: Sequence[str], as_json: bool) -> int:
+    from ablate.launch.job import LEFT
+
     trial, state = run_single(overrides)
+    if state.status == "preempted" and state.reason == LEFT:
+        raise BrokenPipeError
     if as_json:
         facts = {k: getattr(state, k) for k in ("status", "reason", "step", "steps", "attempt")}
         told = {"study": trial.study_path.name, "id": trial.id, "path": str(trial.path), **facts}
@@ -95,7 +99,7 @@ def run_single(
         print(f"{trial.id} is finished; force=true runs it afresh.", file=sys.stderr)
         return trial, state
 
-    from ablate.launch.job import run_job
+    from ablate.launch.job import FencedOffError, run_job
     from ablate.launch.retrying import RETRIED
     from ablate.launch.together import on_its_seat
     from ablate.track.client import why_offline
@@ -105,8 +109,14 @@ def run_single(
     stack = config["cluster"]["stack"]
     if (stack or 1) > 1 and not of_sweep:
         print("Note: cluster.stack has no effect on a single trial.", file=sys.stderr)
-    with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
-        state = run_job(trial, again=RETRIED, on_row=progress.see, run=on_its_seat(stack))
+    try:
+        with progress_of_trial(trial.id, config["train"]["steps"]) as progress:
+            state = run_job(trial, again=RETRIED, on_row=progress.see, run=on_its_seat(stack))
+    except FencedOffError:
+        raise TrialHeldError(
+            f"while this process stood still, another took over trial {trial.id} as a newer "
+            "attempt, which counts. This one has stopped; the other goes on."
+        ) from None
     return trial, state
 
 

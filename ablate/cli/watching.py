@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ablate.cli.overview import STYLES
-from ablate.cli.progress import duration, metrics
+from ablate.cli.progress import duration, metrics, tell
 from ablate.rundir import ENDED, State, StudyDir, TrialDir
 
 __all__ = ["Live", "Plain", "watcher_of"]
@@ -52,7 +52,7 @@ class Plain:
     def tick(self, running: Sequence[TrialDir]) -> None: ...
 
     def _say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        tell(text)
 
 
 class Live(Plain):

@@ -30,7 +30,7 @@ from ablate.track import Tracking
 if TYPE_CHECKING:
     from ablate.train.parallel import Team
 
-__all__ = ["NOT_OURS", "FencedOffError", "Ran", "run_job"]
+__all__ = ["LEFT", "NOT_OURS", "FencedOffError", "Ran", "run_job"]
 
 log = logging.getLogger("ablate")
 
@@ -38,6 +38,10 @@ BEAT_SECONDS = 2.0
 """The lease and state.json are renewed this often."""
 BUDGET_BEATS = 5
 """Every so many beats the budget is looked at."""
+
+
+LEFT = "its reader has left"
+"""Why a trial stops whose progress went into a pipe that is closed (`ablate train | head`)."""
 
 
 class Ran(Protocol):
@@ -146,8 +150,13 @@ def _outcome(
 
     def see(row: dict[str, Any]) -> None:
         heart.step = row["step"]
-        if on_row is not None:
-            on_row(row)
+        try:
+            if on_row is not None:
+                on_row(row)
+        except BrokenPipeError:  # as every program that nobody reads any more, but saved
+            stop.reason = stop.reason or LEFT
+        except OSError:
+            pass  # a terminal that is gone, a log on a full disk: training does not notice
 
     try:
         if stop.asked():  # before it listened

@@ -213,7 +213,7 @@ def _take(study: Study, pool: Pool, end: Ended, watcher: Watcher) -> None:
         return
     if end.code == CRASHED and state.status not in ENDED:
         reason = _last_line(pool.errors())
-        if shutil.disk_usage(trial.path).free < FULL:
+        if trial.path.exists() and shutil.disk_usage(trial.path).free < FULL:
             reason = f"the disk of {trial.path} is full; {reason}"
         state = state.replace(status="failed", outcome="code", reason=reason)
     lost = state.status == "preempted" and state.outcome == "node"

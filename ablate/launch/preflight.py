@@ -138,6 +138,7 @@ def check_training(config: Mapping[str, Any]) -> None:
         ConfigError: for a device that is not there, a name that cannot be imported, ...
     """
     from ablate.model import ModelConfig, OLMo
+    from ablate.model.compile_rule import check_mode
     from ablate.train.clip import build_clip
     from ablate.train.device import choose_device
     from ablate.train.kernel import attention_of
@@ -156,6 +157,7 @@ def check_training(config: Mapping[str, Any]) -> None:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"
         raise ConfigError("train.sequence_length", length, reason)
     attention_of(typed, model_config, device)
+    check_mode(typed, device.type)
     if typed.parallel.name == "none":  # else it is not known here how many share a batch
         check_memory(typed, sequence_length=length, device=device)
     check_fits(config, device.type, device_memory(device))

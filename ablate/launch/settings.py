@@ -22,6 +22,15 @@ __all__ = ["FILE", "Settings", "remember", "remember_plan", "remembered"]
 FILE = "launch.json"
 
 
+KINDS = {
+    "cluster": dict | None,
+    "arms": dict | None,
+    "command": str | None,
+    "folder": str | None,
+    "time": int | float | None,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     cluster: dict[str, Any]
@@ -76,7 +85,7 @@ def remembered(study: StudyDir) -> Settings | None:
         record = read_json(path) if path.exists() else None
     except StudyError:
         return None
-    if not isinstance(record, dict):
+    if record is None or not all(isinstance(record.get(k), kind) for k, kind in KINDS.items()):
         return None
     return Settings(
         cluster=dict(record.get("cluster") or {}),

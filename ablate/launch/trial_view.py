@@ -65,7 +65,8 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
     try:
         return _seen(trial, keys)
     except (StudyError, OSError) as error:
-        said = str(error)
+        is_ours = isinstance(error, StudyError)
+        said = str(error) if is_ours else f"{error.filename}: {error.strerror}."
         return TrialView(**keys, status="failed", outcome="code", reason=said, damage=said)
 
 

@@ -21,12 +21,14 @@ takes. Tensors that two operations share are counted once. What is measured with
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ablate.model.block_activations import (
     backward_bytes,
     cast_bytes,
+    fine_grained_backward,
     fine_grained_bytes,
     layer_bytes,
     norm_bytes,
@@ -56,14 +58,24 @@ class Activations:
     """Of the ends, what is gone when the backward pass of the layers begins; in 16 bits nothing is
     counted so, for passing copies of a CPU's products make up for it, as measured.
     """
-    recomputed: int
-    """What the largest checkpointed layer has besides while its backward pass runs."""
-    backward: int
-    """Gradients within the largest layer while its backward pass runs."""
+    each: tuple[int, ...]
+    """Of layers and casts, what each layer has, from the lowest."""
+    backward: tuple[int, ...]
+    """What each layer has besides while its backward pass runs: gradients, and what is computed
+    again of a checkpointed one.
+    """
 
     @property
     def kept(self) -> int:
         return self.layers + self.casts + self.tables + self.ends
+
+    def moments(self) -> list[int]:
+        """While the backward pass of each layer runs, from the lowest; those above have nothing
+        left.
+        """
+        rest = self.kept - self.top - sum(self.each)
+        below = itertools.accumulate(self.each)
+        return [rest + n + more for n, more in zip(below, self.backward, strict=True)]
 
 
 def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activations:
@@ -75,7 +87,9 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
         head: False: the loss makes the logits itself, from the final norm's output.
     """
     s, layers = given.positions, layer_configs(config)
-    kept = casts = recomputed = 0
+    kept = casts = 0
+    each: list[int] = []
+    besides: list[int] = []
     known: dict[tuple[int, Pass], tuple[int, int]] = {}
     backward: dict[tuple[int, Pass], int] = {}
     below = layers[0].d_model
@@ -85,21 +99,24 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
             known[id(layer), own] = (layer_bytes(layer, own), cast_bytes(layer, own))
             backward[id(layer), own] = backward_bytes(layer, own)
         whole, cast = known[id(layer), own]
+        before, again = kept + casts, backward[id(layer), own]
         if below != layer.d_model:
             whole += given.operand * s * below
             cast += given.operand * below * layer.d_model if given.copies else 0
         if checkpoints_block(given.checkpointing, index):
             kept += given.stream * s * below
             own_input = given.stream * s * below if _keeps_input(layer, own) else 0
-            recomputed = max(recomputed, whole + cast - own_input)
+            again += whole + cast - own_input
         elif given.checkpointing == "fine_grained":
             fine = fine_grained_bytes(layer, own)
             fine += given.operand * s * below * (below != layer.d_model)
             if layer.block_type != "llama":  # attention is computed again with its last product
                 cast -= given.operand * layer.d_model**2 if given.copies else 0
-            kept, casts, recomputed = kept + fine, casts + cast, max(recomputed, whole - fine)
+            kept, casts, again = kept + fine, casts + cast, fine_grained_backward(layer, own)
         else:
             kept, casts = kept + whole, casts + cast
+        each.append(kept + casts - before)
+        besides.append(again)
         below = layer.d_model
     last = layers[0] if config.weight_tying else layers[-1]
     top = sum(norm_bytes(last, given.of_layer(None), last.d_model, inner=False))
@@ -120,8 +137,8 @@ def activations(config: ModelConfig, given: Pass, *, head: bool = True) -> Activ
         tables=sum(_tables(config, layers, given)),
         ends=ends + top,
         top=top if given.precision == "fp32" else 0,
-        recomputed=recomputed,
-        backward=max(backward.values()),
+        each=tuple(each),
+        backward=tuple(besides),
     )
 
 

@@ -14,6 +14,7 @@ from ablate.model.names import NORMS
 __all__ = [
     "backward_bytes",
     "cast_bytes",
+    "fine_grained_backward",
     "fine_grained_bytes",
     "layer_bytes",
     "norm_bytes",
@@ -26,12 +27,16 @@ SPLIT = 2**18
 def layer_bytes(c: ModelConfig, given: Pass) -> int:
     """All that a block keeps which is not checkpointed."""
     s, d = given.positions, c.d_model
+    copies = 3 if c.block_type == "llama" and given.copies else 1
+    total = _norms(c, given) + copies * given.operand * s * d + _attention(c, given)
+    return total + _residual_masks(c, given) - _shared(c, given) + _mlp(c, given)
+
+
+def _norms(c: ModelConfig, given: Pass) -> int:
     total = 0
     for outer in range(2 if c.peri_norm else 1):
-        total += 2 * sum(norm_bytes(c, given, d, inner=c.norm_after or outer == 1))
-    copies = 3 if c.block_type == "llama" and given.copies else 1
-    total += copies * given.operand * s * d + _attention(c, given)
-    return total + _residual_masks(c, given) - _shared(c, given) + _mlp(c, given)
+        total += 2 * sum(norm_bytes(c, given, c.d_model, inner=c.norm_after or outer == 1))
+    return total
 
 
 def cast_bytes(c: ModelConfig, given: Pass) -> int:
@@ -203,38 +208,66 @@ def backward_bytes(c: ModelConfig, given: Pass) -> int:
     product kept is gone (in float32, see `Activations.top`). In an attention spelled out: of the
     weights, before and after the softmax; the MLP's activations are gone then.
     """
-    s, d, inner, outer = given.positions, c.d_model, c.hidden_size, c.inner_size
-    stream = 2 * given.stream * s * d
+    stream = 2 * given.stream * given.positions * c.d_model
+    return stream + max(_mlp_gradients(c, given), _score_gradients(c, given) - _mlp(c, given))
+
+
+def _mlp_gradients(c: ModelConfig, given: Pass) -> int:
+    s, inner, outer = given.positions, c.hidden_size, c.inner_size
     mlp = 0 if 0 < c.mlp_chunk < s else given.product * s * (inner + outer)
     # relu keeps its result itself.
     if mlp and given.precision == "fp32" and c.activation_type != "relu":
         mlp -= given.operand * s * outer
+    return mlp
+
+
+def _score_gradients(c: ModelConfig, given: Pass) -> int:
     how = _kernel(c, given)
     if how == "fused":
-        return stream + mlp
-    scores = 2 * given.rows * c.n_heads * given.length**2
-    scores *= 4 if how == "torch" else given.product
-    return stream + max(mlp, scores - _mlp(c, given))
+        return 0
+    return 2 * given.rows * c.n_heads * given.length**2 * (4 if how == "torch" else given.product)
+
+
+def fine_grained_backward(c: ModelConfig, given: Pass) -> int:
+    """As `backward_bytes`, with what is computed again: of the activation first, and when that and
+    all that the MLP kept are gone, of attention.
+    """
+    s, d = given.positions, c.d_model
+    mlp = _fine_grained_mlp(c, given)
+    activation = _mlp(c, given) - mlp
+    norms = _norms(c, given) - _fine_grained_norms(c, given)
+    attention = layer_bytes(c, given) - fine_grained_bytes(c, given) - activation - norms
+    if given.copies and c.block_type != "llama":  # with its last product
+        attention += given.operand * d**2
+    return 2 * given.stream * s * d + max(
+        _mlp_gradients(c, given) + max(activation, 0),
+        _score_gradients(c, given) + attention - mlp,
+    )
 
 
 def fine_grained_bytes(c: ModelConfig, given: Pass) -> int:
     """Inputs of what is computed again (norms, attention, activation) and of the products."""
-    s, p, d, inner, outer = given.positions, given.product, c.d_model, c.hidden_size, c.inner_size
+    s, p, d = given.positions, given.product, c.d_model
     kv = c.head_dim * c.effective_n_kv_heads
-    norms = 0
-    if not c.norm_after:
-        norms += 2 * given.stream * s * d
-    if c.norm_after or c.peri_norm:
-        norms += 2 * p * s * d
     copies = 3 if c.block_type == "llama" and given.copies else 1
-    total = norms + copies * given.operand * s * d
+    total = _fine_grained_norms(c, given) + copies * given.operand * s * d
     if c.block_type == "llama":
         total += _attention(c, given)
     else:
         total += p * s * (d + 2 * kv) * (2 if c.clip_qkv is not None else 1)
-    total += _residual_masks(c, given)
+    return total + _residual_masks(c, given) + _fine_grained_mlp(c, given)
+
+
+def _fine_grained_norms(c: ModelConfig, given: Pass) -> int:
+    wide = 0 if c.norm_after else given.stream
+    wide += given.product if c.norm_after or c.peri_norm else 0
+    return 2 * wide * given.positions * c.d_model
+
+
+def _fine_grained_mlp(c: ModelConfig, given: Pass) -> int:
+    s, d, inner, outer = given.positions, c.d_model, c.hidden_size, c.inner_size
     if 0 < c.mlp_chunk < s:
-        return total + given.stream * s * d
+        return given.stream * s * d
     split = c.is_gated and s * inner >= SPLIT and not given.compiled
     inputs = given.operand * s * d * (2 if split and given.copies else 1)
-    return total + inputs + s * (p * inner + given.operand * outer)
+    return inputs + s * (given.product * inner + given.operand * outer)

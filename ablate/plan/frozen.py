@@ -15,8 +15,12 @@ from ablate.plan.noise import known_noise
 from ablate.plan.speed import speeds_on_disk
 from ablate.plan.study_plan import Plan, PlannedArm, PlannedTrial
 from ablate.rundir import StudyDir
+from ablate.rundir.names import CONFIG
 
 __all__ = ["arm_seeds", "frozen_plan"]
+
+SECTIONS = ("model", "data", "optim", "train", "cluster", "track")
+"""Of a configuration that are read here and by whoever launches the plan."""
 
 
 def frozen_plan(study: StudyDir) -> Plan:
@@ -83,7 +87,15 @@ def _arm_configs(study: StudyDir, manifest: dict[str, Any]) -> dict[str, dict[st
     first: dict[str, str] = {}
     for trial in manifest["trials"]:
         first.setdefault(trial["arm"], trial["id"])
-    return {arm: study.trial(id).config() for arm, id in first.items()}
+    configs = {arm: study.trial(id).config() for arm, id in first.items()}
+    for arm, config in configs.items():
+        if missing := [s for s in SECTIONS if not isinstance(config.get(s), dict)]:
+            raise StudyError(
+                f"{study.trial(first[arm]).path / CONFIG} is damaged: it has no section "
+                f"{missing[0]}. Restore it, or delete it: "
+                f"`{manifest.get('command') or 'ablate launch sweep=NAME'}` writes it anew."
+            )
+    return configs
 
 
 def _arm(arm: dict[str, Any], configs: dict[str, dict[str, Any]]) -> PlannedArm:

@@ -12,10 +12,11 @@
 | activations | `ablate.model.activations`, of one micro-batch of this process                  |
 | logits      | `ablate.model.logits`                                                           |
 
-The peak is the largest of three moments: the loss (activations and logits are there; gradients
-only where micro-batches went before), the backward pass of the last layer (what is computed again
-of a checkpointed one, and the gradients within it, instead of the logits), and the optimiser (all
-gradients, no activations; Lion makes its update beside them). Divided gradients are whole for a
+The peak is the largest of these moments: the loss (activations and logits are there; gradients
+only where micro-batches went before), the backward pass of each layer (what is computed again of a
+checkpointed one, and the gradients within it and of the layers above, instead of the logits and
+what these had kept), and the optimiser (all gradients, no activations; Lion makes its update beside
+them). Divided gradients are whole for a
 moment, a unit at a time, and once more in float32 while they are reduced. Gradients that are kept
 whole are all there when the last micro-batch begins its backward pass, and go unit by unit. CUDA's
 own context and the allocator's fragments, some GiB together, are not counted: what is let through
@@ -26,6 +27,7 @@ of it: its backward pass is counted up to 5 % too high.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -118,9 +120,12 @@ def memory_of(
     if parts > 1 and accumulates and trial.parallel.grad_sync_mode == "batch":
         before = 4 * total
         first = (4 if width == 4 else 4 + width) * (largest or root)  # added in place, then cast
+    made = [0] * model.n_layers
+    if not (before or buckets):  # which are or have all gradients
+        made = [math.ceil(width * n / parts) for n in _above(model)]
     peak = held + max(
         gathered + before + kept.kept + logits,
-        gathered + before + kept.kept - kept.top + kept.recomputed + kept.backward + first,
+        gathered + before + first + max(map(operator.add, kept.moments(), made)),
         gathered + share - buckets + kept.tables + reduced,
         share - buckets + kept.tables + math.ceil(width * updates / parts),
     )
@@ -132,12 +137,20 @@ def memory_of(
         gathered=gathered,
         activations=kept.kept,
         logits=logits,
-        backward=kept.recomputed + kept.backward,
+        backward=max(kept.backward),
         transient=max(reduced, math.ceil(width * updates / parts)),
         peak=peak,
         processes=processes,
         device=device,
     )
+
+
+def _above(model: ModelConfig) -> list[int]:
+    """Parameters above each layer, whose gradients are there when its backward pass runs."""
+    blocks = count.block_parameters(model)
+    width = layer_configs(model)[0 if model.weight_tying else -1].d_model
+    head = model.embedding_rows * (width + model.include_bias)
+    return [head + sum(blocks[index + 1 :]) for index in range(len(blocks))]
 
 
 def processes_of(trial: TrialConfig) -> int:

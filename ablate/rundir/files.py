@@ -128,7 +128,7 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     write_atomic(path, text + "\n", durable=durable)
 
 
-def read_json(path: Path, remedy: str = "Restore it or delete the folder.") -> dict[str, Any]:
+def read_json(path: Path, remedy: str = "Restore it, or move it away.") -> dict[str, Any]:
     """Raises StudyError where the file is missing, damaged, or holds anything but an object."""
     try:
         with open_file(path) as file:

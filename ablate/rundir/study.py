@@ -22,6 +22,22 @@ from ablate.rundir.trial import TrialDir
 __all__ = ["StudyDir", "find_study", "list_studies"]
 
 
+KINDS = {
+    "schema": int,
+    "arms": list,
+    "trials": list,
+    "question": str | None,
+    "created": int | float | None,
+    "revision": int,
+}
+"""Of the manifest's values that every verb reads."""
+
+REMEDY = (
+    "Restore it, or move it away and give the commands again that made the study: they write it "
+    "anew, and what has run stays."
+)
+
+
 class StudyDir:
     """`runs/<study>/`."""
 
@@ -52,7 +68,11 @@ class StudyDir:
         """Raises StudyError where there is none, or one of a newer version."""
         if not self.exists():
             raise StudyError(f"{self.path} is not a study: it has no {names.MANIFEST}.")
-        manifest = read_json(self.manifest_path)
+        manifest = read_json(self.manifest_path, REMEDY)
+        wrong = [k for k, v in manifest.items() if not isinstance(v, KINDS.get(k, object))]
+        if wrong:
+            said = ", ".join(f"{k}={str(manifest[k])[:40]!r}" for k in wrong)
+            raise StudyError(f"{self.manifest_path} is damaged (it says {said}). {REMEDY}")
         if manifest.get("schema", 0) > names.SCHEMA_VERSION:
             raise StudyError(
                 f"{self.manifest_path} has schema version {manifest['schema']}; this ablate "
@@ -60,10 +80,12 @@ class StudyDir:
             )
         for key, needed in (("arms", {"name"}), ("trials", {"id", "arm"})):
             for entry in manifest.get(key) or []:
-                if not isinstance(entry, dict) or not needed <= entry.keys():
+                if not isinstance(entry, dict) or not all(
+                    isinstance(entry.get(name), str) for name in needed
+                ):
                     raise StudyError(
                         f"{self.manifest_path} is damaged: {str(entry)[:60]!r} is none of its "
-                        f"{key}. Restore it or delete the folder."
+                        f"{key}. {REMEDY}"
                     )
         return manifest
 
@@ -100,8 +122,13 @@ class StudyDir:
                 time.sleep(0.02)
         try:
             owner = [socket.gethostname(), os.getpid(), process_started(os.getpid())]
-            os.write(fd, json.dumps(owner).encode())
-            os.close(fd)
+            try:
+                os.write(fd, json.dumps(owner).encode())
+            except OSError as error:
+                error.filename = str(path)  # a full disk names none
+                raise
+            finally:
+                os.close(fd)
             yield
         finally:
             path.unlink(missing_ok=True)
@@ -184,9 +211,12 @@ def find_study(study: str, runs_dir: str | Path = "runs") -> StudyDir:
 
 
 def list_studies(runs_dir: str | Path = "runs") -> list[StudyDir]:
-    """Newest first."""
-    found = []
-    for path in Path(runs_dir).glob(f"*/{names.MANIFEST}"):
-        with contextlib.suppress(OSError):  # deleted meanwhile
+    """Newest first. Raises OSError for a folder that may not be read."""
+    found, folders = [], list[str]()
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        folders = os.listdir(runs_dir)
+    for name in folders:
+        path = Path(runs_dir, name, names.MANIFEST)
+        with contextlib.suppress(OSError):  # no study, or deleted meanwhile
             found.append((path.stat().st_mtime, StudyDir(path.parent)))
     return [study for _, study in sorted(found, key=lambda f: f[0], reverse=True)]

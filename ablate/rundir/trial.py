@@ -173,6 +173,7 @@ class TrialDir:
         Raises:
             TrialHeldError: while another attempt is alive, or where another process was quicker.
             TrialEndedError: where the trial has ended, and not as one of `again`.
+            StudyError: where its folder is gone.
         """
         # The order matters: an attempt that was not alive can end no more, so a state read after
         # that is final; and nobody can have become attempt `number` unless the `mkdir` fails.
@@ -193,9 +194,11 @@ class TrialDir:
         attempt = Attempt(self, number)
         if (wrong := no_folder(self.path, self.path / names.ATTEMPTS)) is not None:
             raise StudyError(wrong)
-        attempt.path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            attempt.path.parent.mkdir(exist_ok=True)  # no parents: who deleted them meant it
             attempt.path.mkdir()
+        except FileNotFoundError:
+            raise StudyError(f"{self.path} is missing. {self._remedy()}") from None
         except FileExistsError:
             raise TrialHeldError(
                 f"Trial {self.id} was just taken by another process as attempt {number}."

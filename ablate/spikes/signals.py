@@ -18,6 +18,10 @@ __all__ = ["Signal", "of_row"]
 WINDOW, REFRESH, LEAST, SIGMAS = 64, 8, 16, 6.0
 LOOK_BACK = 16
 """Rows before the start of an event in which a signal that fired led it."""
+SILENT = 2
+"""Measurements between two firings of one rise. A single one well before it, as of a signal that
+grows slowly, leads nothing.
+"""
 
 
 NAMES = {"train/grad_norm": "grad_norm", "train/update_norm": "update_norm", "lr": "lr"}
@@ -46,20 +50,24 @@ class Signal:
         self.count = 0
         self.level = 0.0
         self.limit = float("inf")
-        self.fired: deque[tuple[int, int, float]] = deque(maxlen=2 * LOOK_BACK)
-        """Row, step and ratio of the last rows that were out of the ordinary."""
+        self.measured = 0
+        self.fired: deque[tuple[int, int, float, int]] = deque(maxlen=2 * LOOK_BACK)
+        """Row, step and ratio of the last rows that were out of the ordinary, and which measurement
+        each was.
+        """
 
     def update(self, row: int, step: int, value: float, *, calm: bool) -> None:
         """Takes in a row; only calm ones form the usual value."""
-        if not 0 < value < math.inf:  # not a number: not measured at this row
-            if value == math.inf:
-                self.fired.append((row, step, value))
+        if not value > 0:  # not a number: not measured at this row
             return
-        log = math.log(value)
-        if log > self.limit:
-            self.fired.append((row, step, math.exp(min(log - self.level, 700.0))))
-            return
-        if not calm:
+        self.measured += 1
+        log = math.log(value) if value < math.inf else math.inf
+        if log > self.limit or log == math.inf:
+            ratio = math.exp(min(log - self.level, 700.0)) if log < math.inf else math.inf
+            self.fired.append((row, step, ratio, self.measured))
+        # What fired while the loss is calm counts too, or a signal that settles higher fires for
+        # ever. Median and MAD bear single ones.
+        if not calm or log == math.inf:
             return
         self.logs.append(log)
         self.count += 1
@@ -74,7 +82,10 @@ class Signal:
         near = [f for f in self.fired if start_row - LOOK_BACK <= f[0] <= end_row]
         if not near:
             return None
-        return {"ratio": max(f[2] for f in near), "lead": float(start - near[0][1])}
+        first = next((i for i, f in enumerate(near) if f[0] >= start_row), len(near) - 1)
+        while first > 0 and near[first][3] - near[first - 1][3] <= SILENT + 1:
+            first -= 1
+        return {"ratio": max(f[2] for f in near), "lead": float(start - near[first][1])}
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -82,12 +93,17 @@ class Signal:
             "count": self.count,
             "level": self.level,
             "limit": None if math.isinf(self.limit) else self.limit,
-            "fired": [[r, s, None if math.isinf(x) else x] for r, s, x in self.fired],
+            "measured": self.measured,
+            "fired": [[r, s, None if math.isinf(x) else x, n] for r, s, x, n in self.fired],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.logs = deque(state["logs"], maxlen=WINDOW)
         self.count, self.level = state["count"], state["level"]
         self.limit = float("inf") if state["limit"] is None else state["limit"]
-        fired = [(r, s, float("inf") if x is None else x) for r, s, x in state["fired"]]
+        self.measured = state.get("measured", 0)  # not in states of old, nor which each was
+        fired = [
+            (r, s, float("inf") if x is None else x, n[0] if n else r - state["fired"][-1][0])
+            for r, s, x, *n in state["fired"]
+        ]
         self.fired = deque(fired, maxlen=2 * LOOK_BACK)

@@ -42,7 +42,8 @@ def stability(
 
     Returns:
         `rate` is the share of trials that diverged, with its exact 95 % interval; `spikes` alarms a
-        trial, of which `data` had a cause in the data and `own` in the arm; `responses` what a
+        trial, of which `data` had a cause in the data and `own` in the arm (not a number where no
+        alarm has any cause: nothing was compared, or the runs are not paired); `responses` what a
         trial did about its spikes, in actions (not a number where no trial did anything);
         `skipped` the steps of a trial that updated nothing, because a gradient overflowed in
         float16 or a response said so (the same); `spike_score` and `grad_score` OLMo
@@ -59,6 +60,8 @@ def stability(
             damage[id] = float(score(ends, [0.0, 0.0], events_)["damage"] or 0.0)
     known, without_update = bool(found), skipped_steps(events)
     done = responses(events)
+    alarms = [e for own in found.values() for e in own if e.is_alert]
+    split = known and (not alarms or any(e.cause for e in alarms))
     logit = _largest_logit(trials, curves)
     out = []
     for arm, group in trials.groupby("arm", sort=False):
@@ -76,8 +79,8 @@ def stability(
                 "rate_low": float(np.nan_to_num(low)),
                 "rate_high": float(high),
                 "spikes": len(own) / n if known else np.nan,
-                "data": causes.count("data") / n if known else np.nan,
-                "own": causes.count("arm") / n if known else np.nan,
+                "data": causes.count("data") / n if split else np.nan,
+                "own": causes.count("arm") / n if split else np.nan,
                 "responses": _a_trial(done, group["id"]),
                 "skipped": _a_trial(without_update, group["id"]),
                 "spike_score": mean(loss),

@@ -329,6 +329,17 @@ def test_stability_counts_spikes_and_divergences_and_says_when_nobody_looked() -
     assert stability(trials, curves, {})["spikes"].isna().all()
 
 
+def test_alarms_that_nobody_compared_have_no_split() -> None:
+    curves, trials = trained(0.02, 0.02)
+    event = {"id": "x-s0", "arm": "x", "seed": 0, "kind": "spike", "step": 900, "start": 900}
+    event |= {"start_row": 899, "peak": 901, "height": 1.0, "cause": None, "closed": True}
+    long = pd.concat([curves.assign(id=curves["id"] + str(i)) for i in range(18)])
+    found = events_of(long, pd.DataFrame([event]))
+    table = stability(trials, curves, found).set_index("arm")
+    assert table.loc["x", "spikes"] == 0.5
+    assert table[["data", "own"]].isna().all(axis=None)
+
+
 def test_a_spike_of_every_arm_is_the_datas() -> None:
     curves, trials = trained(0.02, 0.02)
     curves.loc[curves["step"].between(1500, 1503), "train/loss"] += 2.0

@@ -50,14 +50,20 @@ def words(verb: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "null", '{"schema": 1, "tri', '{"trials": [1], "schema": 1}']
-)
+    "text",
+    [
+        "[]", "null", '{"schema": 1, "tri', '{"trials": [1], "schema": 1}', '{"schema": "1"}',
+        '{"schema": 1, "trials": null}', '{"schema": 1, "trials": [], "created": "today"}',
+        '{"schema": 1, "trials": [{"id": 7, "arm": "a"}]}',
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("verb", [*READERS, "cancel", "retry", "prune"])
 def test_a_damaged_manifest_is_named(study: StudyDir, call: Call, verb: str, text: str) -> None:
     study.manifest_path.write_text(text)
     code, _, err = call(*words(verb))
     assert code == 2, err
     assert "manifest.json is damaged" in err
+    assert "what has run stays" in err
 
 
 @pytest.mark.parametrize(
@@ -348,3 +354,12 @@ def test_sweeps_without_end_are_refused_at_once(
     code, _, err = call("plan", "sweep=endless")
     assert code == 2
     assert said in err
+
+
+@pytest.mark.parametrize("text", ["[", '{"arms": 5}', '{"cluster": [1]}', '{"time": "now"}'])
+def test_a_damaged_memory_of_the_launch_stops_no_verb(
+    study: StudyDir, call: Call, text: str
+) -> None:
+    (study.path / "launch.json").write_text(text)
+    for verb in ("status", "list", "retry"):
+        assert call(*(words(verb) if verb != "list" else ["list"]))[0] == 0, verb

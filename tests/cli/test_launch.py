@@ -115,6 +115,23 @@ def test_a_damaged_configuration_of_a_finished_trial_is_written_anew(
     assert [len(t.attempts()) for t in (trial, other)] == [1, 1]
 
 
+def test_a_damaged_manifest_moved_away_is_written_anew(call: Call, sweep: list[str]) -> None:
+    """As it says itself; what has run stays."""
+    assert call("launch", *sweep)[0] == 0
+    path = Path("runs/mine/manifest.json")
+    frozen = json.loads(path.read_text())
+    path.write_text("{")
+    code, _, err = call("launch", *sweep)
+    assert code == 2
+    assert "move it away and give the commands again that made the study" in err
+    path.rename("damaged.json")
+    assert call("launch", *sweep)[0] == 0
+    anew = json.loads(path.read_text())
+    same = ("arms", "trials", "question", "baseline", "decide")
+    assert {k: anew[k] for k in same} == {k: frozen[k] for k in same}
+    assert [len(t.attempts()) for t in StudyDir(Path("runs/mine")).trials()] == [1, 1]
+
+
 def test_a_failing_arm_is_told_of_and_is_run_again_only_when_asked(
     call: Call, sweep: list[str], tmp_path: Path
 ) -> None:

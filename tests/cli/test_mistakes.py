@@ -157,6 +157,19 @@ def test_a_mistake_is_one_paragraph_and_leaves_nothing(
     assert listing(tmp_path) == before
 
 
+@pytest.mark.parametrize("verb", [["train", *TINY], ["launch", "sweep=hello"]])
+def test_cuda_graphs_are_refused_before_a_trial_is_written(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    """The plan cannot tell: train.device=auto ends on a CPU only where there is no GPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    code, out, err = call(*verb, "train.compile=true", "train.compile_mode=reduce-overhead")
+    assert code == 2, err
+    assert_one_paragraph(err, ["train.compile_mode=reduce-overhead", "on cpu", "default"])
+    assert out == ""
+    assert listing(tmp_path) == set()
+
+
 @pytest.mark.parametrize(
     "argv", [["tarin"], ["train", "train.steps=-3"], ["launch", "sweep=helo"]], ids=" ".join
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
+from ablate.launch.job import FencedOffError
 from ablate.rundir import StudyDir, TrialDir
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -180,3 +181,38 @@ def test_the_same_arm_on_other_data_is_another_arm_and_on_another_seed_is_not(
     call("train", *small, other)
     arms = StudyDir(Path("runs/train")).manifest()["arms"]
     assert len(arms) == (1 if other.startswith("seed") else 2)
+
+
+def test_a_reader_who_leaves_stops_a_trial_that_is_saved(
+    tmp_path: Path, environment: dict[str, str], small: list[str]
+) -> None:
+    """`ablate train | head`: no failure of the trial, and the same command goes on."""
+    words = [*small, "train.steps=400", "train.checkpoint_every=0"]
+    command = [sys.executable, "-m", "ablate", "train", *words]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    assert b"step 40/400" in process.stderr.readline()
+    process.stderr.close()
+    assert process.wait(100) == 141
+    (trial,) = StudyDir(tmp_path / "runs" / "train").trials()
+    state = trial.state()
+    assert (state.status, state.reason) == ("preempted", "its reader has left")
+    assert trial.newest_checkpoint()[1] == state.step < 400
+    with open("/dev/full", "w") as full:  # a log on a full disk, which training does not notice
+        done = subprocess.run(command, cwd=tmp_path, env=environment, stderr=full, check=False)
+    assert done.returncode == 0
+    assert (trial.state().status, trial.state().attempt) == ("done", 2)
+
+
+def test_a_process_that_was_fenced_off_says_so(
+    call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still for so long that another took the trial over."""
+
+    def fenced_off(*_: object, **__: object) -> None:
+        raise FencedOffError
+
+    monkeypatch.setattr("ablate.launch.job.run_job", fenced_off)
+    code, _, err = call("train", *small)
+    assert code == 2
+    assert "another took over trial" in err

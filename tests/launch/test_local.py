@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -252,3 +253,26 @@ def test_a_launch_whose_warm_process_is_killed_says_so(tmp_path: Path) -> None:
     wait_for(lambda: statuses(study) == {"preempted": 2}, 10)
     assert launch(study).wait(40) == 0
     assert_whole(study)
+
+
+@pytest.mark.parametrize("what", ["study", "trial"])
+def test_what_is_deleted_while_a_launch_runs_stays_deleted(tmp_path: Path, what: str) -> None:
+    """The other trials go on."""
+    study = slow_study(tmp_path / "s", trials=4, steps=30)
+    last = study.trials()[-1]
+
+    class Deleter(Seen):
+        def tick(self, running: object) -> None:
+            if some_progress(study):
+                doomed = study.path if what == "study" else last.path
+                shutil.rmtree(doomed.rename(tmp_path / "doomed"), ignore_errors=True)
+                self.tick = lambda running: None  # type: ignore[method-assign]
+
+    seen = Deleter()
+    with Pool("fake_training:run") as pool:
+        run_missing(study.trials(), pool, workers=2, watcher=seen)
+    assert not last.path.exists()
+    if what == "study":
+        assert not study.path.exists()
+    else:
+        assert [t.live_state().status for t in study.trials()[:-1]] == ["done"] * 3

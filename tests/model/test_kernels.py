@@ -14,6 +14,7 @@ from torch import Tensor
 from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 from ablate.model import ModelConfig, OLMo
+from ablate.model.attention import Scope, attend
 from ablate.model.kernel_case import Case, training_case
 from ablate.model.kernels import choose, choose_all, refuse, summary
 from tests.model.models import BASE, difference, tiny, tokens
@@ -135,6 +136,34 @@ def test_their_gradients_are_those_of_math(stand_ins: None, kernel: str) -> None
         found.append([p.grad for p in model.parameters()])
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", ["causal", "window", "documents"])
+@pytest.mark.parametrize("kernel", ["math", "sdpa"])
+def test_in_16_bits_a_cpu_is_as_far_from_float64_as_their_roundings(
+    kernel: str, shape: str, low: torch.dtype
+) -> None:
+    """With this CPU's own instructions, where it has some: value and gradients."""
+    draw = torch.Generator().manual_seed(0)
+    q, k, v, g = (torch.randn(2, 4, 192, 32, generator=draw).to(low) for _ in range(4))
+    place = torch.arange(192)
+    hidden = place > place[:, None]
+    if shape == "window":
+        hidden = hidden | (place <= place[:, None] - 40)
+    bias = torch.zeros(1, 1, 192, 192, dtype=torch.float64).masked_fill(hidden, -1e4)
+    documents = [[50, 100, 42], [192]] if shape == "documents" else None
+    found = []
+    for dtype, name in ((torch.float64, "math"), (low, kernel)):
+        inputs = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+        shown = None if name == "sdpa" and shape != "window" else bias.to(dtype)
+        y = attend(*inputs, Scope(backend=name, bias=shown, documents=documents))
+        assert y.dtype == dtype
+        y.backward(g.to(dtype))
+        found.append([y.detach(), *(x.grad for x in inputs)])
+    for exact, rounded in zip(*found, strict=True):
+        error = (rounded.double() - exact).norm() / exact.norm()
+        assert error < torch.finfo(low).eps
 
 
 def test_what_a_pass_brings_with_it_falls_back_loudly(

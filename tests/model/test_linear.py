@@ -28,10 +28,13 @@ def rounded(low, operands):
     return [t.detach().to(low).double().requires_grad_() for t in operands]
 
 
+@pytest.mark.parametrize("instructions", [False, True])
 @pytest.mark.parametrize("low", LOW, ids=str)
 def test_value_and_gradients_are_those_of_exact_products_of_the_rounded(
-    low, operands, no_instructions
+    low, instructions, operands, monkeypatch
 ):
+    """Without instructions, and by torch's own product, which takes those that this CPU has."""
+    monkeypatch.setattr(linear, "has_low_precision_products", lambda _: instructions)
     x, w, b = operands
     with torch.autocast("cpu", low):
         y = multiply(x, w, b)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from ablate.cli import launch
 from ablate.cli import plan as cli
@@ -28,6 +25,7 @@ from ablate.train.loss import chunked_loss, language_loss
 from ablate.train.optim import build_optimiser
 from ablate.train.parallel.units import units
 from ablate.train.precision import Precision
+from benchmarks.memory import BASE, measured, peak_of
 
 GIB = 2**30
 LARGE = [
@@ -161,16 +159,6 @@ def test_the_optimisers_state_is_as_large_as_it_says(name: str, precision: str) 
     assert memory_of(config).optimiser == real
 
 
-def peak_of(function: Callable[[], object]) -> int:
-    """The most bytes of tensors that it holds at one time, by torch's profiler."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        function()
-    assert profiler.profiler is not None
-    events = profiler.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    return max(itertools.accumulate(change for _, change in changes))
-
-
 @pytest.mark.parametrize("chunk", [0, 256])
 @pytest.mark.parametrize("z_loss", [0.0, 1e-5])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "pure_bf16", "fp16_protected"])
@@ -203,6 +191,17 @@ def test_logits_are_what_the_loss_holds(precision: str, z_loss: float, chunk: in
     if given.autocast and not chunk:  # counted with the activations
         formula += 2 * (weight.numel() + hidden.numel())
     assert formula == pytest.approx(held, rel=0.02)
+
+
+@pytest.mark.parametrize("strategy", ["one_in_two", "three_in_four", "fine_grained"])
+def test_what_is_not_computed_again_is_gone_by_then(strategy: str) -> None:
+    """Of four layers the upper ones have let go what they kept when the others are computed again;
+    fine_grained computes the activation again, and when that is gone, attention.
+    """
+    words = [f"train.activation_checkpointing={strategy}", "train.batch_size=4", "train.steps=2"]
+    config = config_of(*BASE, "model=olmo2", *words)
+    formula = memory_of(config, device="cpu").peak
+    assert formula == pytest.approx(measured(config), rel=0.05)
 
 
 def test_what_cannot_fit_is_refused_with_what_dominates_and_what_helps(

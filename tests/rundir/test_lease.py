@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.errors import TrialHeldError
+from ablate.errors import StudyError, TrialHeldError
 from ablate.rundir import LEASE_SECONDS, Attempt, State, StudyDir, TrialDir, attempt, names
 
 
@@ -107,6 +108,14 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_attempt_that_seems_to_run(
     assert trial.attempts() == []
     assert trial.live_state().status == "pending"
     assert trial.acquire().number == 1
+
+
+def test_a_trial_whose_folder_was_deleted_is_not_made_again(trial: TrialDir) -> None:
+    """Whoever deletes a study while it runs does not want half of it back."""
+    shutil.rmtree(trial.path)
+    with pytest.raises(StudyError, match="is missing"):
+        trial.acquire()
+    assert not trial.path.exists()
 
 
 def test_a_container_of_the_same_host_name_is_another_machine(trial: TrialDir) -> None:

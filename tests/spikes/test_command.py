@@ -167,6 +167,9 @@ def test_a_plot_is_written(tmp_path, capsys):
     assert main(["spikes", str(path), "--plot", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert main(["spikes", str(path), "--plot", str(tmp_path / "a.nonsense")]) == 2
+    capsys.readouterr()
+    assert main(["spikes", "absent.csv", "--plot", str(tmp_path / "b.png"), "--follow"]) == 2
+    assert "--plot" in capsys.readouterr().err
 
 
 def test_the_arms_of_a_study_are_compared_seed_by_seed(tmp_path, capsys):

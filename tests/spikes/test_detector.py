@@ -196,3 +196,45 @@ def test_the_gradient_norm_corroborates_with_its_lead():
     assert event.corroboration["grad_norm"]["ratio"] > 10
     grad[300:302] = 20.0
     assert len(alerts(detect(np.arange(800), loss, grad_norm=grad))) == 1
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_single_firing_well_before_the_event_is_no_lead_of_it(every):
+    loss, rms = curve(), np.full(800, np.nan)
+    rms[::every] = 1 + 0.01 * np.random.default_rng(2).normal(0, 1, 800 // every)
+    loss[500:510] += 1
+    rms[496:512:every] *= 20
+    rms[484] *= 1.2
+    (event,) = alerts(detect(np.arange(800), loss, activation_rms=rms))
+    assert event.corroboration["activation_rms"]["lead"] == 4
+
+
+def test_a_state_without_the_measurements_of_its_signals_is_still_read():
+    loss = curve()
+    loss[500:510] += 1
+    norms = np.ones(800)
+    norms[496:512] *= 20
+    detector = Detector()
+    for i in range(499):
+        detector.update(i, loss[i], grad_norm=norms[i])
+    state = json.loads(json.dumps(detector.state_dict()))
+    signal = state["signals"]["grad_norm"]
+    del signal["measured"]
+    signal["fired"] = [f[:3] for f in signal["fired"]]
+    detector.load_state_dict(state)
+    told = [e for i in range(499, 560) for e in detector.update(i, loss[i], grad_norm=norms[i])]
+    assert told[-1].corroboration["grad_norm"]["lead"] == 4
+
+
+def test_a_signal_that_settled_on_another_level_long_ago_is_no_witness():
+    loss, draw = curve(), np.random.default_rng(3)
+    norms = np.exp(draw.normal(0, 0.05, 800))
+    norms[300:] *= 2
+    loss[650:653] += 1
+    (event,) = alerts(detect(np.arange(800), loss, grad_norm=norms))
+    assert event.corroboration == {}
+    norms[648:653] *= 5
+    (event,) = alerts(detect(np.arange(800), loss, grad_norm=norms))
+    witness = event.corroboration["grad_norm"]
+    assert witness["lead"] == 2
+    assert witness["ratio"] == pytest.approx(5, rel=0.2)
