@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ablate.spikes.detector import detect
@@ -26,9 +27,16 @@ SHARED = 0.5
 """Share of an event's height that most other arms must show for the event to be the data's."""
 MOST = 0.5
 """More than this share of the other arms must show it: one may have been given another batch."""
-LEAST = 0.1
-"""Height of an arm's own event in units of the noise of its loss, at least."""
+LEAST, LEAST_OF_EQUALS, EQUAL = 0.1, 0.25, 1 / 30
+"""Height of an arm's own event in units of the noise of its loss, at least; and of arms that were
+all but equal so far, whose difference strays by less than `EQUAL` of that noise (arms that differ
+stray by 1/28 to 1/15): any difference is many of *its* sigmas.
+"""
 NEAR = 3
+SOON, LATER = 16, 64
+"""Rows of a difference. Where the others merely learn faster it grows evenly, so that it is several
+times as high in the last quarter as in the first.
+"""
 BLOCK, SPAN = 64, 6
 
 Record = tuple[Sequence[int] | NDArray[np.int64], Sequence[float] | NDArray[np.float64]]
@@ -67,12 +75,13 @@ def compare(runs: Mapping[str, Record], own: Mapping[str, list[Event]] | None = 
         return found
     for i, (name, (at, _)) in enumerate(runs.items()):
         others = np.delete(table, i, axis=0)
-        apart = detect(steps, table[i] - np.median(others, axis=0))
-        least = LEAST * _noise(table[i])  # arms that were equal so far differ by next to nothing
-        apart = [e for e in apart if (e.height or 0.0) >= least]
+        difference = table[i] - np.median(others, axis=0)
+        noise, apart = _noise(table[i]), detect(steps, difference)
+        apart = [large for e in apart if (large := _large(e, noise)) is not None]
         mine = [_caused(e, steps, table[i] - others, apart) for e in events[name]]
         rows = {int(s): r for r, s in enumerate(np.asarray(at).tolist())}
-        new = [e for e in apart if not any(_covers(m, e) for m in mine)]
+        new = [e for e in apart if _sudden(e, steps, difference)]
+        new = [e for e in new if not any(_covers(m, e) for m in mine)]
         mine += [_moved(e, rows) for e in new]
         mine += [_moved(e, rows) for e in _plateau(steps, table[i], others)]
         events[name] = sorted(mine, key=lambda e: (e.start_row, e.detector))
@@ -126,6 +135,27 @@ def _caused(
             return replace(event, cause="data")
     own = any(_meet(event, e) for e in apart)
     return replace(event, cause="arm" if own else None)
+
+
+def _large(event: Event, noise: float) -> Event | None:
+    """An event of the difference, its sigma no smaller than differences of unequal arms have."""
+    height, sigma = event.height or 0.0, event.sigma or 0.0
+    equal = height < sigma * EQUAL * noise
+    if height < (LEAST_OF_EQUALS if equal else LEAST) * noise:
+        return None
+    return replace(event, sigma=height / (EQUAL * noise)) if equal else event
+
+
+def _sudden(event: Event, steps: NDArray[np.int64], difference: Array) -> bool:
+    """Whether an event of the difference sets in as an event does, not as learning apart."""
+    first = int(np.searchsorted(steps, event.start))
+    before, after = difference[max(0, first - 16) : first], difference[first : first + LATER]
+    if event.detector == "record" or len(before) < 4 or len(after) < 2 * SOON:
+        return True
+    level = np.median(before)
+    soon, later = np.median(after[:SOON]) - level, np.median(after[-SOON:]) - level
+    highest = np.median(sliding_window_view(after[:SOON], 3), axis=1).max() - level
+    return bool(soon >= 0.5 * later or highest >= later)
 
 
 def _meet(a: Event, b: Event) -> bool:

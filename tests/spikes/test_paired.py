@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
-from ablate.spikes import compare
+from ablate.spikes import compare, detect
 
 STEPS = np.arange(900)
 
@@ -95,3 +97,27 @@ def test_a_run_that_broke_off_early_does_not_keep_the_others_from_being_compared
     events = compare(runs).events
     assert [(e.start, e.cause) for e in events["arm0"] if e.is_alert] == [(500, "data")]
     assert events["arm3"] == []
+
+
+def test_arms_that_learn_at_different_rates_have_no_event_where_they_part():
+    """In the demo all arms without RoPE fell behind from one row on, and each was called a spike."""
+    parted = alarms = 0
+    for seed, slope in product(range(6), (0.0005, 0.001, 0.002)):
+        losses = arms(5, seed=seed, own=0.005)
+        for x in losses[2:]:
+            x[100:] -= slope * np.minimum(STEPS[100:] - 100, 200)
+        difference = losses[0] - np.median(losses[1:], axis=0)
+        parted += any(e.is_alert for e in detect(STEPS, difference))
+        events = found(losses).events["arm0"]
+        alarms += any(e.is_alert and e.cause == "arm" for e in events)
+    assert parted >= 15
+    assert alarms <= 1
+
+
+def test_sigmas_of_arms_that_were_equal_so_far_are_not_of_their_rounding():
+    losses = arms(3, own=0.0)
+    losses[0][600:620] += 0.2
+    (own,) = [e for e in found(losses).events["arm0"] if e.is_alert]
+    assert own.cause == "arm"
+    assert own.sigma is not None
+    assert own.sigma <= 0.2 / (0.05 / 30) * 1.3
