@@ -20,6 +20,8 @@ __all__ = ["gib", "offered", "refuse_too_large", "too_large"]
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 MOST_GPUS = 1024
 """More are not proposed."""
+ALONE = ("loss.chunk", "train.activation_checkpointing")
+"""Changes that no other one is built on."""
 OF_A_NODE = 8
 """GPUs that a proposal takes a node to have, where the configuration does not tell."""
 
@@ -84,12 +86,19 @@ def gib(size: int) -> str:
 def _help(config: Mapping[str, Any], trial: TrialConfig, memory: Memory, here: int | None) -> str:
     """The overrides that make it fit, the cheapest first, or that none do."""
     own = dict(flat(section(trial)))
-    for changes, processes in _remedies(config, trial, memory):
+
+    def fits(changes: Mapping[str, Any], processes: int) -> bool:
         changed = _applied(config, changes)
         if not _accepted(changed, processes):
-            continue
+            return False
         room = offered(changed) if here is None else here
-        if memory_of(changed, processes=processes, device=memory.device).peak <= (room or 0):
+        return memory_of(changed, processes=processes, device=memory.device).peak <= (room or 0)
+
+    for changes, processes in _remedies(config, trial, memory):
+        if fits(changes, processes):
+            for field in ALONE:  # a change that came first may be needless beside those after it
+                fewer = {k: v for k, v in changes.items() if k != field}
+                changes = fewer if fewer and fits(fewer, processes) else changes
             words = [_word(field, value) for field, value in changes.items() if own[field] != value]
             said = f"It would fit with {' '.join(words)}"
             if processes > memory.processes and trial.cluster.name != "slurm":

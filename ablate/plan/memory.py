@@ -12,16 +12,16 @@
 | activations | `ablate.model.activations`, of one micro-batch of this process                  |
 | logits      | `ablate.model.logits`                                                           |
 
-The peak is the largest of these moments: the loss (activations and logits are there; gradients
-only where micro-batches went before), the backward pass of each layer (what is computed again of a
+The peak is the largest of these moments: the loss (activations and logits are there; gradients only
+where micro-batches went before), the backward pass of each layer (what is computed again of a
 checkpointed one, and the gradients within it and of the layers above, instead of the logits and
 what these had kept), and the optimiser (all gradients, no activations; Lion makes its update beside
-them). Divided gradients are whole for a
-moment, a unit at a time, and once more in float32 while they are reduced. Gradients that are kept
-whole are all there when the last micro-batch begins its backward pass, and go unit by unit. CUDA's
-own context and the allocator's fragments, some GiB together, are not counted: what is let through
-may still not fit. What is refused cannot, but for a few percent where a checkpointed layer is most
-of it: its backward pass is counted up to 5 % too high.
+them, and a CPU a copy of one gradient at a time in float64, for its norm). Divided gradients are
+whole for a moment, a unit at a time, and once more in float32 while they are reduced. Gradients
+that are kept whole are all there when the last micro-batch begins its backward pass, and go unit by
+unit. CUDA's own context and the allocator's fragments, some GiB together, are not counted: what is
+let through may still not fit. What is refused cannot, but for a few percent where a checkpointed
+layer is most of it: its backward pass is counted up to 5 % too high.
 """
 
 from __future__ import annotations
@@ -123,11 +123,12 @@ def memory_of(
     made = [0] * model.n_layers
     if not (before or buckets):  # which are or have all gradients
         made = [math.ceil(width * n / parts) for n in _above(model)]
+    widened = 8 * _largest_tensor(model) if device == "cpu" else 0
     peak = held + max(
         gathered + before + kept.kept + logits,
         gathered + before + first + max(map(operator.add, kept.moments(), made)),
         gathered + share - buckets + kept.tables + reduced,
-        share - buckets + kept.tables + math.ceil(width * updates / parts),
+        share - buckets + kept.tables + math.ceil(max(width * updates, widened) / parts),
     )
     return Memory(
         weights=share,
@@ -151,6 +152,12 @@ def _above(model: ModelConfig) -> list[int]:
     width = layer_configs(model)[0 if model.weight_tying else -1].d_model
     head = model.embedding_rows * (width + model.include_bias)
     return [head + sum(blocks[index + 1 :]) for index in range(len(blocks))]
+
+
+def _largest_tensor(model: ModelConfig) -> int:
+    """Numbers of it: a CPU sums the squares of each gradient in float64."""
+    sizes = (layer.d_model * layer.hidden_size for layer in layer_configs(model))
+    return max(model.embedding_rows * layer_configs(model)[0].d_model, *sizes)
 
 
 def processes_of(trial: TrialConfig) -> int:

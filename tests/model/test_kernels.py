@@ -155,9 +155,9 @@ def test_in_16_bits_a_cpu_is_as_far_from_float64_as_their_roundings(
     documents = [[50, 100, 42], [192]] if shape == "documents" else None
     found = []
     for dtype, name in ((torch.float64, "math"), (low, kernel)):
-        inputs = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+        one, two, three = inputs = [x.to(dtype).requires_grad_() for x in (q, k, v)]
         shown = None if name == "sdpa" and shape != "window" else bias.to(dtype)
-        y = attend(*inputs, Scope(backend=name, bias=shown, documents=documents))
+        y = attend(one, two, three, Scope(backend=name, bias=shown, documents=documents))
         assert y.dtype == dtype
         y.backward(g.to(dtype))
         found.append([y.detach(), *(x.grad for x in inputs)])

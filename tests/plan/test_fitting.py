@@ -73,6 +73,14 @@ def test_every_proposal_is_accepted_and_fits(
     assert memory_of(helped).peak <= (offered(helped) or 0)
 
 
+def test_nothing_needless_is_proposed() -> None:
+    """Of 256 tokens the logits are nothing, beside what half the rows save."""
+    words = ["model=olmo2", "size=1m", "train.batch_size=32", "cluster.gpus=1"]
+    need = memory_of(config_of(*words)).peak
+    words += [f"cluster.gpu_memory={need * 3 // 4 // 2**20}M"]
+    assert proposed(words) == ["train.micro_batch_size=16"]
+
+
 @pytest.mark.parametrize("gpus", [1, 3])
 def test_rows_are_divided_among_the_gpus_that_are_proposed(gpus: int) -> None:
     """24 = 2 x 2 x 2 x 3 rows halve to 3, which two processes cannot share."""

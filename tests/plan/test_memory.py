@@ -204,6 +204,15 @@ def test_what_is_not_computed_again_is_gone_by_then(strategy: str) -> None:
     assert formula == pytest.approx(measured(config), rel=0.05)
 
 
+@pytest.mark.parametrize("optimiser", ["adamw", "lion"])
+def test_where_weights_are_all_the_norms_and_the_update_are_seen(optimiser: str) -> None:
+    """On a CPU squares are summed in float64, of a copy of one gradient at a time."""
+    words = ["model.d_model=256", "model.max_sequence_length=32", f"optim={optimiser}"]
+    words += ["train.activation_checkpointing=whole_layer", "train.batch_size=1", "train.steps=2"]
+    config = config_of(*BASE, "model=olmo2", *words)
+    assert memory_of(config, device="cpu").peak == pytest.approx(measured(config), rel=0.01)
+
+
 def test_what_cannot_fit_is_refused_with_what_dominates_and_what_helps(
     tmp_path, monkeypatch
 ) -> None:
