@@ -100,7 +100,7 @@ def test_a_run_that_broke_off_early_does_not_keep_the_others_from_being_compared
 
 
 def test_arms_that_learn_at_different_rates_have_no_event_where_they_part():
-    """In the demo all arms without RoPE fell behind from one row on, and each was called a spike."""
+    """In the demo all arms without RoPE fell behind from one row on, which was called a spike."""
     parted = alarms = 0
     for seed, slope in product(range(6), (0.0005, 0.001, 0.002)):
         losses = arms(5, seed=seed, own=0.005)
@@ -111,7 +111,7 @@ def test_arms_that_learn_at_different_rates_have_no_event_where_they_part():
         events = found(losses).events["arm0"]
         alarms += any(e.is_alert and e.cause == "arm" for e in events)
     assert parted >= 15
-    assert alarms <= 1
+    assert 4 * alarms <= parted
 
 
 def test_sigmas_of_arms_that_were_equal_so_far_are_not_of_their_rounding():
