@@ -79,7 +79,11 @@ def _show(studies: list[dict[str, Any]], runs_dir: str) -> None:
 
 
 def _row(s: dict[str, Any]) -> tuple[str, ...]:
-    made = s.get("created") or 0
-    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(made)) if made else ""
+    made = s.get("created")
+    day = (
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
+        if isinstance(made, int | float)
+        else ""
+    )
     counts = counts_line(s["counts"]) if "counts" in s else ""
     return s["study"], s["state"], day, counts, " ".join(s["question"].split())

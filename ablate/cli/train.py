@@ -15,8 +15,6 @@ from ablate.cli.failures import INTERRUPTED
 from ablate.cli.progress import progress_of_trial
 from ablate.errors import AblateError, ConfigError, DivergedError, TrialError, TrialHeldError
 from ablate.rundir import State, StudyDir, TrialDir
-from ablate.rundir.configuration import mend_config
-from ablate.rundir.names import CONFIG
 
 __all__ = ["failure", "main", "recorded", "run_single"]
 
@@ -135,6 +133,7 @@ def recorded(
         of_sweep: see `run_single`.
         here: whether it is to run on this machine, whose device is checked then.
     """
+    from ablate.launch.freeze import mend_planned
     from ablate.launch.preflight import (
         check_data_of_all,
         check_runs_dir,
@@ -156,7 +155,7 @@ def recorded(
         check(config, rank_of().world_size)
         check_training(config)
     trial = record_single(single)
-    if said := mend_config(trial.path / CONFIG, config):
+    if said := mend_planned(trial, config):
         print(f"ablate train: {trial.id}: {said}", file=sys.stderr)
     freeze_data(study, texts)
     if config["force"]:

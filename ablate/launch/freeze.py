@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ablate.config.fingerprint import fingerprint
 from ablate.errors import StudyError, show
 from ablate.plan import Plan
-from ablate.rundir import StudyDir
+from ablate.rundir import StudyDir, TrialDir
 from ablate.rundir.configuration import mend_config
 from ablate.rundir.names import CONFIG
 
-__all__ = ["differences", "freeze", "mend_configs", "study_of"]
+__all__ = ["differences", "freeze", "mend_configs", "mend_planned", "study_of"]
 
 SCALARS = ("question", "design", "baseline", "match", "budget", "decide")
 """Keys of the manifest that a plan must repeat to mean the same study, beside arms and trials."""
@@ -49,13 +50,22 @@ def mend_configs(plan: Plan) -> list[str]:
     Raises:
         StudyError: as `freeze`, before anything is written.
     """
-    study, found = study_of(plan), []
+    study = study_of(plan)
     _refuse_another(study, plan.manifest())
-    for planned in plan.trials:
-        path = study.trial(planned.id).path / CONFIG
-        if said := mend_config(path, planned.config):
-            found.append(f"{planned.id}: {said}")
-    return found
+    done = ((t.id, mend_planned(study.trial(t.id), t.config)) for t in plan.trials)
+    return [f"{id}: {said}" for id, said in done if said]
+
+
+def mend_planned(trial: TrialDir, config: dict[str, Any]) -> str | None:
+    """`mend_config` of a trial, which bears the fingerprint of its configuration in its name."""
+
+    def same(there: dict[str, Any]) -> bool:
+        try:
+            return trial.id.endswith(fingerprint(there)[:8])
+        except (AttributeError, TypeError, ValueError):
+            return False  # a section that is none
+
+    return mend_config(trial.path / CONFIG, config, same) if same(config) else None
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -43,12 +43,15 @@ def looks_whole(text: str) -> bool:
     return text.endswith("\n") and "\0" not in text and _BEGINNING.match(text) is not None
 
 
-def mend_config(path: Path, config: dict[str, Any]) -> str | None:
+def mend_config(
+    path: Path, config: dict[str, Any], same: Callable[[dict[str, Any]], bool]
+) -> str | None:
     """Writes a damaged file anew; the old one stays beside it.
 
     Args:
         path: of the file.
         config: what it is to hold.
+        same: whether another one is of the same trial (on another cluster, say).
 
     Returns:
         What was done; None where nothing was wrong, or nothing is there.
@@ -58,9 +61,11 @@ def mend_config(path: Path, config: dict[str, Any]) -> str | None:
         with open_file(path) as file:
             found = file.read()
         if found != text:
-            _parsed(path)  # other words, such as another cluster's, are no damage
+            there = _parsed(path)
             if text.startswith(found):
                 raise StudyError(f"{path} is damaged: its end is missing.")
+            if not same(there):
+                raise StudyError(f"{path} is damaged: it is that of another trial.")
         return None
     except FileNotFoundError:
         return None

@@ -27,7 +27,6 @@ KINDS = {
     "arms": list,
     "trials": list,
     "question": str | None,
-    "created": int | float | None,
     "revision": int,
 }
 """Of the manifest's values that every verb reads."""

@@ -53,7 +53,7 @@ def words(verb: str) -> list[str]:
     "text",
     [
         "[]", "null", '{"schema": 1, "tri', '{"trials": [1], "schema": 1}', '{"schema": "1"}',
-        '{"schema": 1, "trials": null}', '{"schema": 1, "trials": [], "created": "today"}',
+        '{"schema": 1, "trials": null}', 
         '{"schema": 1, "trials": [{"id": 7, "arm": "a"}]}',
     ],
 )  # fmt: skip

@@ -98,10 +98,11 @@ def test_a_damaged_configuration_of_a_finished_trial_is_written_anew(
     assert call("launch", *sweep)[0] == 0
     trial, other = StudyDir(Path("runs/mine")).trials()
     path = trial.path / "config.yaml"
-    before = path.read_text()
-    for text in ("a: [1", "", before[: before.index("\ntrain:")], before + "\tx: 1\n"):
+    before, of_other = path.read_text(), (other.path / "config.yaml").read_text()
+    torn = before[: before.index("\ntrain:")]
+    for text in ("a: [1", "", torn, before + "\tx: 1\n", of_other, "train: 1\n"):
         path.write_text(text)
-        if len(text) < 10:  # what the others lack is not found without parsing them
+        if text in ("a: [1", ""):  # what the others lack is not found without parsing them
             code, out, _ = call("status", "mine")
             assert (code, f"damaged: {trial.id}: " in out) == (1, True)
             assert other.id + ": " not in out
@@ -111,7 +112,7 @@ def test_a_damaged_configuration_of_a_finished_trial_is_written_anew(
         assert "written anew" in err
         assert path.read_text() == before
         assert call("status", "mine")[0] == call("launch", *sweep)[0] == 0
-    assert len(list(trial.path.glob("config.yaml.damaged*"))) == 4
+    assert len(list(trial.path.glob("config.yaml.damaged*"))) == 6
     assert [len(t.attempts()) for t in (trial, other)] == [1, 1]
 
 
