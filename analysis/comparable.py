@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from ablate.analysis.frames import Frames
@@ -69,7 +69,7 @@ def check_comparable(frames: Frames, pairs: Iterable[tuple[str, str]]) -> None:
                     theirs or {"not set": f"arm {reference}"},
                 )
             (a, one), (b, other) = next(iter(ours.items())), next(iter(theirs.items()))
-            if a != b and not _excused(name, declared):
+            if a != b and not _excused(name, declared, seen[arm].keys() ^ seen[reference].keys()):
                 _refuse(name, a, one, b, other, f"arm {arm} and its reference {reference}")
 
 
@@ -81,10 +81,21 @@ def declared_fields(arm: Mapping[str, Any]) -> set[str]:
     return set(arm.get("diff") or {}) | set(resized) | {f"model.{k}" for k in resized}
 
 
-def _excused(name: str, declared: set[str]) -> bool:
+def _excused(name: str, declared: set[str], lone: Set[str]) -> bool:
+    """Whether a difference is under test: the field, one above it, or what it holds is declared.
+
+    Args:
+        name: of the field.
+        declared: fields that arm or reference change on purpose.
+        lone: fields that only one of the two has. A field that is null in one and a mapping in the
+            other is among them, and so are the keys below it, each of which is judged by itself.
+    """
     roots = _RECORDED.get(name)
     if roots is None:
-        return any(name == d or name.startswith(d + ".") for d in declared)
+        below = {d for d in declared if d.startswith(name + ".")}
+        return any(name == d or name.startswith(d + ".") for d in declared) or (
+            name in lone and not below.isdisjoint(lone)
+        )
     return any(d == r or d.startswith(r + ".") for d in declared for r in roots)
 
 

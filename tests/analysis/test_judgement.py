@@ -107,6 +107,35 @@ def test_arms_that_differ_in_more_than_they_declare_are_refused_by_name(
     assert verdicts(factor.path)["rope"] == "better"
 
 
+@pytest.mark.parametrize("arm", ["rope", "base"])
+@pytest.mark.parametrize(
+    ("declared", "refused"),
+    [
+        (("start", "duration"), None),
+        (("start",), r"train\.decay\.duration"),
+        ((), r"train\.decay: arm rope"),
+    ],
+)
+def test_null_that_becomes_a_mapping_is_the_factor_where_all_its_keys_are(
+    tmp_path: Path, arm: str, declared: tuple[str, ...], refused: str | None
+) -> None:
+    decay = {"start": "80%", "duration": "20%"}
+
+    def change(name: str, seed: int, tree: dict[str, Any]) -> None:
+        for key in [k for k in tree["train"] if k.startswith("decay")]:
+            del tree["train"][key]
+        tree["train"]["decay"] = decay if (name == "rope") == (arm == "rope") else None
+
+    diff = {f"train.decay.{key}": [None, decay[key]] for key in declared}
+    diffs = {"base": {}, "rope": diff, "bad": {"model.alibi": [False, True]}}
+    study = studies.write_study(tmp_path / "s", VALUES, diffs=diffs, config_change=change)
+    if refused is None:
+        assert verdicts(study.path)["rope"] == "better"
+    else:
+        with pytest.raises(StudyError, match=refused):
+            judge(load(study.path))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("data_fingerprint", "e" * 64), ("torch", "2.0.0"), ("device", "NVIDIA H200")],
