@@ -109,7 +109,7 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
                 f"(marked exploratory)."
             )
         exploratory.append(f"the study is unfinished: {said}")
-    rule, reasons, looks = at_look(rule, manifest, _seeds(trials))
+    rule, reasons, looks = at_look(rule, manifest, trials)
     exploratory += reasons
 
     ended = trials[trials["status"].isin(["done", "diverged"])].copy()
@@ -150,12 +150,6 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         notes=[*looks, *_notes(model, lrs, judging, counts, trials), *damages(trials)],
         counts=counts,
     )
-
-
-def _seeds(trials: pd.DataFrame) -> int:
-    """Of each arm, as planned; where arms differ, the fewest."""
-    each = trials.groupby("arm")["seed"].nunique()
-    return int(each.min()) if len(each) else 0
 
 
 def _references(

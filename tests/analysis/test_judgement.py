@@ -283,6 +283,23 @@ def test_a_declared_look_is_confirmatory_at_its_own_level_and_any_other_is_not(
     assert judge(load(first.path)).rule.alpha == 0.001
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled", "diverged"])
+def test_a_declared_look_is_one_with_all_its_trials(tmp_path: Path, status: str) -> None:
+    values = {a: dict(row) for a, row in VALUES.items()}
+    values["bad"][1] = status
+    j = judge(load(studies.write_study(tmp_path / "a", values, manifest_extra=looks()).path))
+    assert j.rule.alpha == 0.0305
+    looked = [note for note in j.notes if "Look 2 of 3" in note]
+    if status == "diverged":  # finished, with a result
+        assert (j.exploratory, len(looked)) == ([], 1)
+    else:
+        assert looked == []
+        assert (
+            f"look 2 of 3 (3 of 6 seeds) is not complete: of its 9 trials 1 {status}"
+            in (j.exploratory[0])
+        )
+
+
 def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:
     said = {"what": "new arms", "exploratory": "the family of comparisons grew"}
     grown = {"revision": 2, "history": [{"exploratory": None}, said]}
