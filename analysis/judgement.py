@@ -54,6 +54,11 @@ class Judgement:
         return t.loc[t["id"].isin(self.chosen) & (t["status"] == "done"), "id"].tolist()
 
     @property
+    def unfinished(self) -> bool:
+        """Whether some trial has not ended."""
+        return any(status not in ENDED for status in self.counts)
+
+    @property
     def ladder(self) -> bool:
         """Whether some arm's reference is not the baseline."""
         r = self.table["reference"].dropna()

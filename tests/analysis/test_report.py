@@ -183,6 +183,25 @@ def test_exploratory_results_say_so_first_and_replace_no_confirmatory_report(
     assert (study.report_path / "index.html").read_bytes() == confirmatory
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_a_report_of_an_unfinished_study_replaces_no_confirmatory_one(
+    study: StudyDir, capsys: pytest.CaptureFixture
+) -> None:
+    main([str(study.path), "--partial"])  # it is finished: the confirmatory report
+    confirmatory = (study.report_path / "index.html").read_bytes()
+    manifest = study.manifest()
+    more = manifest["trials"][0] | {"id": "planned-s9-00000000", "seed": 9, "fingerprint": "f" * 64}
+    study.write_manifest(manifest | {"trials": [*manifest["trials"], more]})
+    capsys.readouterr()
+    main([str(study.path), "--partial"])
+    folder = study.path / "report-partial"
+    assert f"Report: {folder / 'index.html'} (of an unfinished study; " in capsys.readouterr().out
+    assert "Exploratory" in (folder / "index.html").read_text(encoding="utf-8")
+    main([str(study.path), "--partial", "--metric", "val/loss"])
+    assert (study.path / "report-val_loss-partial" / "index.html").is_file()
+    assert (study.report_path / "index.html").read_bytes() == confirmatory
+
+
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_printed(
     study: StudyDir, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
