@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import pandas as pd
+
 from ablate.analysis.frames import Frames
 from ablate.config.fingerprint import NESTED, TOP_LEVEL
 from ablate.errors import StudyError
 
-__all__ = ["changes_result", "check_comparable", "declared_fields", "device_kind"]
+__all__ = ["changes_result", "check_comparable", "declared_fields", "device_kind", "other_budgets"]
 
 _RECORDED = {
     "data_fingerprint": ("data",),
@@ -79,6 +81,40 @@ def declared_fields(arm: Mapping[str, Any]) -> set[str]:
     """
     resized = arm.get("resized") or {}
     return set(arm.get("diff") or {}) | set(resized) | {f"model.{k}" for k in resized}
+
+
+def other_budgets(frames: Frames, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Arms that were trained for longer or shorter than their references though nobody planned
+    to compare budgets, and what is said of them.
+
+    In a sweep a budget that differs is a factor, and written down before; trials that were run one
+    by one declare whatever they differ in.
+    """
+    (manifest,) = frames.manifests.values()
+    if manifest.get("decide") and manifest.get("design") != "singles":
+        return {}
+    trials = frames.trials[frames.trials["status"].isin(["done", "diverged"])]
+    seen = {unit: _each(trials, unit) for unit in ("tokens", "steps")}
+    said = {}
+    for arm, reference in pairs:
+        for unit, amounts in seen.items():
+            mine, theirs = amounts.get(arm), amounts.get(reference)
+            if mine is None or theirs is None:
+                continue
+            if mine != theirs:
+                said[arm] = (
+                    f"trained for {mine:,.0f} {unit}, its reference for {theirs:,.0f}: no verdict "
+                    f"on different budgets. Run both with the same train.steps, or make it a "
+                    f"factor of a sweep"
+                )
+            break  # as many tokens in fewer steps are the same budget
+    return said
+
+
+def _each(trials: pd.DataFrame, unit: str) -> dict[str, float]:
+    """Of each arm the tokens or steps of a trial, as far as they are known."""
+    known = trials[pd.to_numeric(trials[unit]).notna()] if unit in trials else trials.iloc[:0]
+    return {str(a): float(v.iloc[0]) for a, v in known.groupby("arm", observed=True)[unit]}
 
 
 def _excused(name: str, declared: set[str], lone: Set[str]) -> bool:

@@ -88,7 +88,7 @@ def explain(j: Judgement) -> str:
     against = j.baseline if not j.ladder else _reference(j)
     noise = f"noise sd {j.fit.sigma:.2g} of a trial, pooled over arms ({j.fit.df} df)"
     if j.fit.df <= 0:
-        lost = (j.table["diverged"] > 0).any()
+        lost = (j.table["diverged"] > 0).any() or j.table["seeds"].max() > 1
         rest = "the trials with a value" if lost else "one seed"
         noise = f"the noise cannot be estimated from {rest}"
     return (

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ablate.analysis.bracket import choose_by_seed, choose_lr
-from ablate.analysis.comparable import check_comparable
+from ablate.analysis.comparable import check_comparable, other_budgets
 from ablate.analysis.effects import effects
 from ablate.analysis.estimate import Fit
 from ablate.analysis.frames import Frames
@@ -137,7 +137,12 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         }
     )
     table, model = effects(
-        values, references, rule, baseline=baseline, edges=set(lrs.loc[lrs["edge"], "arm"])
+        values,
+        references,
+        rule,
+        baseline=baseline,
+        edges=set(lrs.loc[lrs["edge"], "arm"]),
+        withheld=other_budgets(frames, pairs),
     )
     return Judgement(
         study=study,

@@ -11,6 +11,7 @@ import pytest
 import studies
 
 from ablate.analysis import judge, load
+from ablate.analysis.display import explain
 from ablate.errors import AblateError, ConfigError, StudyError
 
 TRUTH = {"base": 0.0, "rope": -0.03, "bad": 0.03}
@@ -105,6 +106,48 @@ def test_arms_that_differ_in_more_than_they_declare_are_refused_by_name(
     declared = {"base": {}, "rope": {f"{section}.{name}": ["?", value]}, "bad": {}}
     factor = studies.write_study(tmp_path / "b", VALUES, diffs=declared)
     assert verdicts(factor.path)["rope"] == "better"
+
+
+@pytest.mark.parametrize("design", ["singles", "one_factor"])
+def test_trials_run_one_by_one_get_no_verdict_on_different_budgets(
+    tmp_path: Path, design: str
+) -> None:
+    """Whatever two such trials differ in is declared; in a sweep the budget was meant."""
+
+    def change(arm: str, seed: int, tree: dict[str, Any]) -> None:
+        if arm != "base":  # in `bad` other steps of another size: as many tokens
+            tree["train"] |= {"steps": 48} if arm == "rope" else {"steps": 20, "batch_size": 16}
+
+    study = studies.write_study(
+        tmp_path / "s",
+        VALUES,
+        design=design,
+        diffs={
+            "base": {},
+            "rope": {"train.steps": [40, 48]},
+            "bad": {"train.steps": [40, 20], "train.batch_size": [8, 16]},
+        },
+        config_change=change,
+        summary=lambda arm, seed: {"tokens": 48 * 1024} if arm == "rope" else {},
+    )
+    j = judge(load(study.path))
+    row = j.table.set_index("arm").loc["rope"]
+    assert verdicts(study.path)["bad"] == "worse"
+    if design == "singles":
+        assert row["verdict"] == "undecided"
+        assert "for 49,152 tokens, its reference for 40,960" in row["note"]
+        assert "would decide" not in row["note"]
+    else:
+        assert (row["verdict"], row["note"]) == ("better", "")
+
+
+def test_what_has_one_seed_is_named(tmp_path: Path) -> None:
+    values: dict[str, dict[int, Any]] = {"base": {0: 2.0}, "rope": {0: 1.9, 1: 1.91}}
+    j = judge(load(studies.write_study(tmp_path / "a", values).path))
+    assert j.table.set_index("arm").loc["rope", "note"] == "the reference has one seed: no interval"
+    values = {"base": {0: "failed", 1: "failed"}, "rope": {0: 1.9, 1: 1.91}}
+    j = judge(load(studies.write_study(tmp_path / "b", values).path))
+    assert "one seed" not in explain(j)
 
 
 @pytest.mark.parametrize("arm", ["rope", "base"])
