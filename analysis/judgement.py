@@ -64,6 +64,12 @@ class Judgement:
         r = self.table["reference"].dropna()
         return bool((r != self.baseline).any())
 
+    @property
+    def rungs(self) -> bool:
+        """Whether each arm's reference is the one above it in the table: a ladder of one order."""
+        names, references = self.table["arm"].tolist(), self.table["reference"].tolist()
+        return self.ladder and references[1:] == names[:-1]
+
     def to_json(self) -> dict[str, Any]:
         """The object that `ablate report --json` prints."""
         rows = self.table.to_dict("records")

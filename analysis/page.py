@@ -98,6 +98,8 @@ def verdict_table(j: Judgement) -> str:
         cells = "".join(
             f"<td>{verdict(row['verdict'])}</td>"
             if c == "verdict"
+            else f"<td>{_named(row, j)}</td>"
+            if c == "arm"
             else f"<td{_class(c)}>{escape(str(row[c]))}</td>"
             for c in columns
         )
@@ -109,6 +111,14 @@ def verdict_table(j: Judgement) -> str:
     return (
         f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
+
+
+def _named(row: dict[str, str], j: Judgement) -> str:
+    """The arm; on a phone, which has no column for it, with a reference that cannot be guessed."""
+    arm = escape(row["arm"])
+    if not row["reference"] or not j.ladder or j.rungs:
+        return arm
+    return f'{arm}<div class="narrow soft">against {escape(row["reference"])}</div>'
 
 
 def _verdicts(j: Judgement) -> str:

@@ -53,7 +53,7 @@ def render(
     if j.manifest.get("question"):
         parts.append(Text(str(j.manifest["question"])))
     parts += [Text(f"EXPLORATORY: {reason}.", style="bold yellow") for reason in j.exploratory]
-    parts.append(_verdicts(j, width))
+    parts += _verdicts(j, width)
     parts += [
         Text.assemble((f"{row['arm']}: ", "bold"), row["note"])
         for row in j.table.to_dict("records")
@@ -75,18 +75,23 @@ def render(
     return Group(*parts)
 
 
-def _verdicts(j: Judgement, width: int) -> Table:
+def _verdicts(j: Judgement, width: int) -> list[RenderableType]:
+    """The table, and below it each arm's reference where it has no column and cannot be guessed."""
     rows = display(j)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("arm", overflow="fold")
     columns = _columns(rows, width, f"{level(j)} interval", j)
-    for _, header in columns:
-        table.add_column(header, justify="right", no_wrap=True)
+    for column, header in columns:
+        justify = "left" if column == "reference" else "right"
+        table.add_column(header, justify=justify, no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in rows.to_dict("records"):
         style = STYLES.get(row["verdict"], "")
         table.add_row(row["arm"], *(row[c] for c, _ in columns), Text(row["verdict"], style=style))
-    return table
+    if not j.ladder or j.rungs or columns[0][0] == "reference":
+        return [table]
+    compared = rows[rows["reference"] != ""].groupby("reference", sort=False)["arm"]
+    return [table, *(Text(f"Against {r}: {', '.join(arms)}.") for r, arms in compared)]
 
 
 def _section(section: Section, frame: pd.DataFrame, j: Judgement, width: int) -> Table:
@@ -124,6 +129,11 @@ def _columns(rows: pd.DataFrame, width: int, interval: str, j: Judgement) -> lis
         _width(rows, c, h) for c, h in (("arm", "arm"), *columns, ("verdict", "verdict"))
     )
     left, right = [], []
+    if j.ladder and not j.rungs:
+        needs = _width(rows, "reference", "against")
+        if needs <= room:
+            room -= needs
+            left.append(("reference", "against"))
     for side, column, header in wished:
         room -= _width(rows, column, header)
         if room < 0:

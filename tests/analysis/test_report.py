@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import studies
+from demos import ladder
 from rich.console import Console
 
 from ablate.analysis import judge, load
@@ -22,6 +23,7 @@ from ablate.analysis.display import explain, level
 from ablate.analysis.forest import effects_figure
 from ablate.analysis.latex import latex
 from ablate.analysis.markdown import verdict_columns
+from ablate.analysis.page import verdict_table
 from ablate.analysis.terminal import show
 from ablate.cli.report import main
 from ablate.errors import AblateError, DataError, StudyError
@@ -101,6 +103,28 @@ def test_the_terminal_table_is_the_golden_one_and_fits(study: StudyDir, width: i
 
 
 @pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("width", [50, 120])
+def test_a_reference_that_is_not_the_row_above_is_named_at_any_width(
+    tmp_path: Path, width: int
+) -> None:
+    study = ladder(tmp_path / "orders")  # base, +norm, +rope and full, of two orders
+    text = printed(study, width)
+    assert "previous rung" not in text
+    assert "Of 3 arms against their references:" in " ".join(text.split())
+    if width < 100:
+        assert "Against base: +norm, +rope.\nAgainst +norm: full." in text
+    else:
+        assert re.search(r"^ \+rope +base ", text, re.M)
+        assert re.search(r"^ full +\+norm ", text, re.M)
+    row = verdict_table(judge(load(study.path))).partition("<td>+rope")[2]
+    assert row.startswith('<div class="narrow soft">against base</div>')
+    manifest = study.manifest()
+    for arm, reference in zip(manifest["arms"], (None, "base", "+norm", "+rope"), strict=True):
+        arm["reference"] = reference
+    study.write_manifest(manifest)
+    assert "against the previous rung:" in " ".join(printed(study, width).split())
+
+
 def test_json_is_one_object_with_the_promised_keys(
     study: StudyDir, capsys: pytest.CaptureFixture
 ) -> None:
