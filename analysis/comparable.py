@@ -113,7 +113,9 @@ def other_budgets(frames: Frames, pairs: Iterable[tuple[str, str]]) -> dict[str,
 
 def _each(trials: pd.DataFrame, unit: str) -> dict[str, float]:
     """Of each arm the tokens or steps of a trial, as far as they are known."""
-    known = trials[pd.to_numeric(trials[unit]).notna()] if unit in trials else trials.iloc[:0]
+    if unit not in trials:
+        return {}
+    known = trials[pd.to_numeric(trials[unit]).notna()]
     return {str(a): float(v.iloc[0]) for a, v in known.groupby("arm", observed=True)[unit]}
 
 

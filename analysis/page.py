@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ablate.analysis.cells import TEXT, cells
-from ablate.analysis.display import decimals, display, explain, headline, short, si
+from ablate.analysis.display import decimals, display, explain, headline, level, short, si
 from ablate.analysis.figures import curve_figure, spike_marks
 from ablate.analysis.forest import effects_figure
 from ablate.analysis.html import document, listing, noted, titled, verdict
@@ -146,7 +146,7 @@ def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, A
     table = f'<div class="scroll">{table}</div>'
     if len(text) > (_FOLDED_FROM if not figures else _FOLDED_BELOW):
         table = f"<details><summary>{len(text)} rows</summary>{table}</details>"
-    body = f'<p class="soft">{escape(section.note)}</p>{"".join(figures)}{table}'
+    body = f'<p class="soft">{escape(section.noted(text, level(m.j)))}</p>{"".join(figures)}{table}'
     return f'<section id="{section.name}">{titled(section.title, body)}</section>'
 
 
