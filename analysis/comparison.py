@@ -89,10 +89,11 @@ class Comparison:
         notes = []
         for weight, said in (
             ("refused", "Not pooled and not to be compared in their values: the studies differ in"),
-            ("flagged", "To be known: the studies differ in"),
+            ("flagged", "Compared all the same: the studies differ in"),
         ):
             own = self.differences
             fields = own.loc[own["weight"] == weight, "field"].tolist()
+            fields = ["what is exploratory" if f == "exploratory" else f for f in fields]
             if fields:
                 more = f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
                 notes.append(f"{said} {', '.join(fields[:_FIELDS])}{more}.")

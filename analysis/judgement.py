@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.bracket import choose_by_seed, choose_lr
+from ablate.analysis.bracket import choose_by_seed, choose_lr, chooser
 from ablate.analysis.comparable import check_comparable, other_budgets
 from ablate.analysis.effects import effects
 from ablate.analysis.estimate import Fit
@@ -127,8 +127,9 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
     _require_metric(trials, ended, rule.metric, study)
     ended[rule.metric] = ended[rule.metric].astype(float) if rule.metric in ended else np.nan
     ended["ok"] = (ended["status"] == "done") & np.isfinite(ended[rule.metric])
-    lrs = choose_lr(ended, rule.metric, lower_is_better=rule.lower_is_better)
-    judging = choose_by_seed(ended, rule.metric, lower_is_better=rule.lower_is_better)
+    by = chooser(rule, read_rule(manifest)[0], ended)
+    lrs = choose_lr(ended, by.metric, lower_is_better=by.lower_is_better)
+    judging = choose_by_seed(ended, by.metric, lower_is_better=by.lower_is_better)
     chosen = ended.merge(judging.rename(columns={"lr": "best"}), on=["arm", "seed"])
     chosen = chosen[chosen["lr"].isna() | (chosen["lr"] == chosen["best"])]
 
@@ -147,7 +148,7 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         references,
         rule,
         baseline=baseline,
-        edges=set(lrs.loc[lrs["edge"], "arm"]),
+        edges=set(lrs.loc[lrs["edge"], "arm"]) if by is rule else (),
         withheld=other_budgets(frames, pairs),
     )
     return Judgement(
@@ -163,7 +164,11 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         ended=ended,
         chosen=chosen["id"].tolist(),
         exploratory=exploratory,
-        notes=[*looks, *_notes(model, lrs, judging, counts, trials), *damages(trials)],
+        notes=[
+            *looks,
+            *_notes(model, lrs, judging, counts, trials, "" if by is rule else by.metric),
+            *damages(trials),
+        ],
         counts=counts,
     )
 
@@ -233,6 +238,7 @@ def _notes(
     judging: pd.DataFrame,
     counts: Mapping[str, int],
     trials: pd.DataFrame,
+    by: str,
 ) -> list[str]:
     notes = []
     if not model.blocked and model.arms:
@@ -252,7 +258,8 @@ def _notes(
         each = judging.groupby("arm")["seed"].nunique()
         alone = each[each < 2].index.tolist()
         notes.append(
-            "Each seed is judged at the learning rate that is best on the other seeds of its arm."
+            "Each seed is judged at the learning rate that is best on the other seeds of its arm"
+            + (f", by {by}." if by else ".")
             + (f" {', '.join(alone)}: one seed, which chose for itself." if alone else "")
         )
         spread = judging.groupby("arm")["lr"].unique()

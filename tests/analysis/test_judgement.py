@@ -262,6 +262,22 @@ def test_pain_36_a_best_learning_rate_at_the_edge_gives_no_verdict(tmp_path: Pat
     assert verdicts(base.path)["rope"] == "edge"
 
 
+def test_speed_is_compared_at_the_rate_that_is_best_by_the_frozen_metric(tmp_path: Path) -> None:
+    rates = {5e-4: 0.05, 1e-3: 0.0, 2e-3: 0.04}
+    values = {
+        arm: {(s, lr): 2.0 + worse + 0.001 * s for s in range(3) for lr, worse in rates.items()}
+        for arm in ("base", "slow")
+    }
+    speeds = iter(np.random.default_rng(0).normal(1e5, 1e3, 18))  # fastest anywhere, by noise
+    study = studies.write_study(
+        tmp_path / "s", values, summary=lambda arm, seed: {"tokens_per_second": next(speeds)}
+    )
+    j = judge(load(study.path), metric="tokens_per_second")
+    assert set(j.lrs["lr"]) == {1e-3}
+    assert "edge" not in set(j.table["verdict"])
+    assert any("best on the other seeds of its arm, by val/bpb" in note for note in j.notes)
+
+
 def test_brackets_may_differ_from_arm_to_arm(tmp_path: Path) -> None:
     values = brackets({"base": 2e-3, "rope": 2e-3})
     values["lion"] = {(s, r / 10): v for (s, r), v in values["rope"].items()}
