@@ -135,7 +135,7 @@ def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, A
         if spec is not None:
             id = f"{section.name}-{plot.__name__}"
             specs[id] = spec
-            figures.append(f'<div class="figure" id="{id}"></div>')
+            figures.append(f'<div class="figure" id="{id}"></div>{_key(spec)}')
     text = cells(frame, section.columns, decimals(m.j))
     head = "".join(f"<th{_number(section, c)}>{escape(section.columns[c][0])}</th>" for c in text)
     rows = "".join(
@@ -148,6 +148,21 @@ def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, A
         table = f"<details><summary>{len(text)} rows</summary>{table}</details>"
     body = f'<p class="soft">{escape(section.noted(text, level(m.j)))}</p>{"".join(figures)}{table}'
     return f'<section id="{section.name}">{titled(section.title, body)}</section>'
+
+
+def _key(spec: dict[str, Any]) -> str:
+    """Whose the points of a figure are, where their names are not written beside them: on a phone,
+    or where there are many.
+    """
+    points = next((t for t in spec["data"] if "customdata" in t and "text" in t), None)
+    if points is None:
+        return ""
+    narrow = " narrow" if "text" in points["mode"] else ""
+    named = "".join(
+        f'<span><i style="background:{colour}"></i>{escape(str(name))}</span>'
+        for name, colour in zip(points["customdata"], points["marker"]["color"], strict=True)
+    )
+    return f'<div class="key soft{narrow}">{named}</div>'
 
 
 def _number(section: Section, column: str) -> str:

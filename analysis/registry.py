@@ -51,9 +51,9 @@ SECTIONS = (
             "aliases": ("cannot be told from", "s"),
         },
         terms={
-            "low": "low, high: the {level} interval of each effect alone, not adjusted for the "
+            "low": "Low, high: the {level} interval of each effect alone, not adjusted for the "
             "others.",
-            "p_holm": "p (Holm): adjusted for all rows.",
+            "p_holm": "Holm's p: adjusted for all rows.",
         },
         plots=(plots.interaction, plots.half_normal),
         terminal=True,
@@ -76,12 +76,12 @@ SECTIONS = (
             "orders": ("orders", "d"),
         },
         terms={
-            "low": "low, high: the {level} interval of each step alone.",
-            "error": "s.e.: standard error, by the trials' noise and, where only some of the "
+            "low": "Low, high: the {level} interval of each step alone.",
+            "error": "Standard error (s.e.): by the trials' noise and, where only some of the "
             "orders were run, by not having seen the others.",
-            "noise_error": "by noise: the part of it by the trials' noise alone.",
-            "share": "share: of the total change.",
-            "orders": "orders: how many were run.",
+            "noise_error": "By noise: the part of it by the trials' noise alone.",
+            "share": "Share: of the total change.",
+            "orders": "Orders: how many were run.",
         },
         plots=(plots.attribution,),
         terminal=True,
@@ -104,11 +104,11 @@ SECTIONS = (
             "time_ratio": ("time", "x"),
         },
         terms={
-            "steps": "equal to steps: after so many the reference has the arm's final value.",
-            "steps_low": "from, to: the same for the ends of the arm's {level} interval; empty "
+            "steps": "Equal to steps: after so many the reference has the arm's final value.",
+            "steps_low": "From, to: the same for the ends of the arm's {level} interval; empty "
             "where they are out of reach.",
-            "gained": "gained: by how much those steps exceed the budget.",
-            "reading": "reading: within the reference's curve; extrapolated past its end by at "
+            "gained": "Gained: by how much those steps exceed the budget.",
+            "reading": "Reading: within the reference's curve; extrapolated past its end by at "
             "most half the budget; beyond that, nothing is said.",
             "flops_ratio": "FLOPs, time: what the reference would need for the arm's value, over "
             "what the arm needed; above 1 the arm is cheaper.",
@@ -130,9 +130,9 @@ SECTIONS = (
             "lr_high": ("to lr", "g"),
         },
         terms={
-            "sensitivity": "sensitivity: expected excess over the arm's own best value, over the "
+            "sensitivity": "Sensitivity: expected excess over the arm's own best value, over the "
             "range of rates that all arms tried.",
-            "low": "low, high: its 95 % interval.",
+            "low": "Low, high: its 95 % interval.",
         },
         terminal=True,
     ),
