@@ -9,7 +9,17 @@ from __future__ import annotations
 
 import pandas as pd
 
-__all__ = ["choose_by_seed", "choose_lr"]
+from ablate.analysis.rule import Rule
+
+__all__ = ["choose_by_seed", "choose_lr", "chooser"]
+
+
+def chooser(rule: Rule, frozen: Rule, ended: pd.DataFrame) -> Rule:
+    """By whose metric learning rates are chosen. Speed, time and memory have no best rate: they are
+    compared at the rate that is best by the frozen metric.
+    """
+    cost = "/" not in rule.metric or rule.metric.startswith("time/")
+    return frozen if cost and frozen.metric != rule.metric and frozen.metric in ended else rule
 
 
 def choose_lr(trials: pd.DataFrame, metric: str, *, lower_is_better: bool = True) -> pd.DataFrame:

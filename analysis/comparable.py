@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
+
+import pandas as pd
 
 from ablate.analysis.frames import Frames
 from ablate.config.fingerprint import NESTED, TOP_LEVEL
 from ablate.errors import StudyError
 
-__all__ = ["changes_result", "check_comparable", "declared_fields", "device_kind"]
+__all__ = ["changes_result", "check_comparable", "declared_fields", "device_kind", "other_budgets"]
 
 _RECORDED = {
     "data_fingerprint": ("data",),
@@ -69,7 +71,7 @@ def check_comparable(frames: Frames, pairs: Iterable[tuple[str, str]]) -> None:
                     theirs or {"not set": f"arm {reference}"},
                 )
             (a, one), (b, other) = next(iter(ours.items())), next(iter(theirs.items()))
-            if a != b and not _excused(name, declared):
+            if a != b and not _excused(name, declared, seen[arm].keys() ^ seen[reference].keys()):
                 _refuse(name, a, one, b, other, f"arm {arm} and its reference {reference}")
 
 
@@ -81,10 +83,57 @@ def declared_fields(arm: Mapping[str, Any]) -> set[str]:
     return set(arm.get("diff") or {}) | set(resized) | {f"model.{k}" for k in resized}
 
 
-def _excused(name: str, declared: set[str]) -> bool:
+def other_budgets(frames: Frames, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Arms that were trained for longer or shorter than their references though nobody planned
+    to compare budgets, and what is said of them.
+
+    In a sweep a budget that differs is a factor, and written down before; trials that were run one
+    by one declare whatever they differ in.
+    """
+    (manifest,) = frames.manifests.values()
+    if manifest.get("decide") and manifest.get("design") != "singles":
+        return {}
+    trials = frames.trials[frames.trials["status"].isin(["done", "diverged"])]
+    seen = {unit: _each(trials, unit) for unit in ("tokens", "steps")}
+    said = {}
+    for arm, reference in pairs:
+        for unit, amounts in seen.items():
+            mine, theirs = amounts.get(arm), amounts.get(reference)
+            if mine is None or theirs is None:
+                continue
+            if mine != theirs:
+                said[arm] = (
+                    f"trained for {mine:,.0f} {unit}, its reference for {theirs:,.0f}: no verdict "
+                    f"on different budgets. Run both with the same train.steps, or make it a "
+                    f"factor of a sweep"
+                )
+            break  # as many tokens in fewer steps are the same budget
+    return said
+
+
+def _each(trials: pd.DataFrame, unit: str) -> dict[str, float]:
+    """Of each arm the tokens or steps of a trial, as far as they are known."""
+    if unit not in trials:
+        return {}
+    known = trials[pd.to_numeric(trials[unit]).notna()]
+    return {str(a): float(v.iloc[0]) for a, v in known.groupby("arm", observed=True)[unit]}
+
+
+def _excused(name: str, declared: set[str], lone: Set[str]) -> bool:
+    """Whether a difference is under test: the field, one above it, or what it holds is declared.
+
+    Args:
+        name: of the field.
+        declared: fields that arm or reference change on purpose.
+        lone: fields that only one of the two has. A field that is null in one and a mapping in the
+            other is among them, and so are the keys below it, each of which is judged by itself.
+    """
     roots = _RECORDED.get(name)
     if roots is None:
-        return any(name == d or name.startswith(d + ".") for d in declared)
+        below = {d for d in declared if d.startswith(name + ".")}
+        return any(name == d or name.startswith(d + ".") for d in declared) or (
+            name in lone and not below.isdisjoint(lone)
+        )
     return any(d == r or d.startswith(r + ".") for d in declared for r in roots)
 
 

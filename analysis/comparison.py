@@ -15,6 +15,7 @@ from rich.table import Table
 from ablate.analysis.cells import TEXT, cells
 from ablate.analysis.differences import differences, same_trials
 from ablate.analysis.display import count, decimals
+from ablate.analysis.fitting import left_out
 from ablate.analysis.judgement import Judgement, plain
 from ablate.analysis.markdown import changes, markdown_table
 from ablate.analysis.tables.studies import compare_studies
@@ -32,17 +33,18 @@ COLUMNS = {
     "diverged": ("diverged", "d"),
     "verdict": ("verdict", "s"),
     "pooled": ("pooled", "+m"),
-    "pooled_low": ("low", "+m"),
-    "pooled_high": ("high", "+m"),
+    "pooled_low": ("pooled low", "+m"),
+    "pooled_high": ("pooled high", "+m"),
     "p_agree": ("agree p", "p"),
     "change": ("change", "s"),
     "note": ("", "s"),
 }
 ALWAYS = ("study", "arm", "difference", "verdict")
 WISHED = (
-    "low", "high", "pooled", "p_agree", "seeds", "diverged", "pooled_low", "pooled_high", "change",
+    ("low", "high"), ("pooled",), ("p_agree",), ("seeds",), ("diverged",),
+    ("pooled_low", "pooled_high"), ("change",),
 )  # fmt: skip
-"""In a terminal, where there is room."""
+"""In a terminal, where there is room; the ends of an interval together."""
 _FIELDS = 8
 
 
@@ -89,10 +91,11 @@ class Comparison:
         notes = []
         for weight, said in (
             ("refused", "Not pooled and not to be compared in their values: the studies differ in"),
-            ("flagged", "To be known: the studies differ in"),
+            ("flagged", "Compared all the same: the studies differ in"),
         ):
             own = self.differences
             fields = own.loc[own["weight"] == weight, "field"].tolist()
+            fields = ["what is exploratory" if f == "exploratory" else f for f in fields]
             if fields:
                 more = f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
                 notes.append(f"{said} {', '.join(fields[:_FIELDS])}{more}.")
@@ -147,7 +150,9 @@ def show_comparison(c: Comparison, console: Console) -> None:
     console.print("[bold]The studies side by side[/bold]")
     if len(c.table):
         text = cells(c.table.drop(columns="note"), COLUMNS, decimals(c.judged[0]))
-        text = text[_fitting(text, console.width)]
+        kept = _fitting(text, console.width)
+        gone = left_out([COLUMNS[c][0] for c in text if c not in kept], console.width)
+        text = text[kept]
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for column in text:
             title, form = COLUMNS[column]
@@ -155,6 +160,8 @@ def show_comparison(c: Comparison, console: Console) -> None:
         for row in text.to_dict("records"):
             shown.add_row(*row.values())
         console.print(shown)
+        if gone:
+            console.print(gone, style="dim", markup=False)
     console.print(c.headline, markup=False)
     for note in c.notes:
         console.print(note, style="yellow", markup=False)
@@ -167,10 +174,12 @@ def _fitting(text: pd.DataFrame, width: int) -> list[str]:
     room = {c: max(len(COLUMNS[c][0]), *text[c].str.len()) + 2 for c in text}
     kept = [c for c in ALWAYS if c in text]
     left = width - sum(room[c] for c in kept)
-    for column in (c for c in WISHED if c in text):
-        if room[column] <= left:
-            left -= room[column]
-            kept.append(column)
+    for columns in WISHED:
+        there = [c for c in columns if c in text]
+        needs = sum(room[c] for c in there)
+        if needs <= left:
+            left -= needs
+            kept += there
     return [c for c in text if c in kept]
 
 

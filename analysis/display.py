@@ -73,22 +73,22 @@ def headline(j: Judgement) -> str:
         for v in ("better", "worse", "equivalent", "undecided", "edge")
         if (n := (verdicts == v).sum())
     ]
-    against = j.baseline if not j.ladder else _reference(j)
+    against = j.baseline if not j.ladder else _reference(j, "their references")
     return f"Of {count(len(verdicts), 'arm')} against {against}: {', '.join(said)}."
 
 
-def _reference(j: Judgement) -> str:
-    return "the previous rung" if j.manifest.get("design") == "ladder" else "its reference"
+def _reference(j: Judgement, several: str) -> str:
+    return "the previous rung" if j.rungs else several
 
 
 def explain(j: Judgement) -> str:
     """How it was judged, in a few sentences."""
     better = "lower" if j.rule.lower_is_better else "higher"
     how = "seed by seed" if j.fit.blocked else "between arms with seeds of their own"
-    against = j.baseline if not j.ladder else _reference(j)
+    against = j.baseline if not j.ladder else _reference(j, "each arm's reference")
     noise = f"noise sd {j.fit.sigma:.2g} of a trial, pooled over arms ({j.fit.df} df)"
     if j.fit.df <= 0:
-        lost = (j.table["diverged"] > 0).any()
+        lost = (j.table["diverged"] > 0).any() or j.table["seeds"].max() > 1
         rest = "the trials with a value" if lost else "one seed"
         noise = f"the noise cannot be estimated from {rest}"
     return (

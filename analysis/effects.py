@@ -55,6 +55,7 @@ def effects(
     *,
     baseline: str | None = None,
     edges: Collection[str] = (),
+    withheld: Mapping[str, str] | None = None,
 ) -> tuple[pd.DataFrame, Fit]:
     """One row an arm, in the order of `references`; the columns are COLUMNS.
 
@@ -66,6 +67,7 @@ def effects(
         baseline: the second column of differences is taken against it; None: the arm without a
             reference.
         edges: arms whose best learning rate lies at the edge of its bracket.
+        withheld: arms that get no verdict, and why.
     """
     arms = list(references)
     if baseline is None:
@@ -112,10 +114,11 @@ def effects(
             diverged=diverged[a],
             reference_diverged=diverged.get(reference, 0),
             edge=a if a in edges else reference if reference in edges else None,
+            withheld=(withheld or {}).get(a),
         )
         verdict, note = decide(evidence, rule)
         needed = None
-        if verdict == "undecided" and np.isfinite(own["low"]):
+        if verdict == "undecided" and not evidence.withheld and np.isfinite(own["low"]):
             needed = seeds_that_decide(
                 own["difference"],
                 model.sigma,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablate.analysis.bracket import choose_by_seed, choose_lr
-from ablate.analysis.comparable import check_comparable
+from ablate.analysis.bracket import choose_by_seed, choose_lr, chooser
+from ablate.analysis.comparable import check_comparable, other_budgets
 from ablate.analysis.effects import effects
 from ablate.analysis.estimate import Fit
 from ablate.analysis.frames import Frames
@@ -54,10 +54,21 @@ class Judgement:
         return t.loc[t["id"].isin(self.chosen) & (t["status"] == "done"), "id"].tolist()
 
     @property
+    def unfinished(self) -> bool:
+        """Whether some trial has not ended."""
+        return any(status not in ENDED for status in self.counts)
+
+    @property
     def ladder(self) -> bool:
         """Whether some arm's reference is not the baseline."""
         r = self.table["reference"].dropna()
         return bool((r != self.baseline).any())
+
+    @property
+    def rungs(self) -> bool:
+        """Whether each arm's reference is the one above it in the table: a ladder of one order."""
+        names, references = self.table["arm"].tolist(), self.table["reference"].tolist()
+        return self.ladder and references[1:] == names[:-1]
 
     def to_json(self) -> dict[str, Any]:
         """The object that `ablate report --json` prints."""
@@ -109,15 +120,16 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
                 f"(marked exploratory)."
             )
         exploratory.append(f"the study is unfinished: {said}")
-    rule, reasons, looks = at_look(rule, manifest, _seeds(trials))
+    rule, reasons, looks = at_look(rule, manifest, trials)
     exploratory += reasons
 
     ended = trials[trials["status"].isin(["done", "diverged"])].copy()
     _require_metric(trials, ended, rule.metric, study)
     ended[rule.metric] = ended[rule.metric].astype(float) if rule.metric in ended else np.nan
     ended["ok"] = (ended["status"] == "done") & np.isfinite(ended[rule.metric])
-    lrs = choose_lr(ended, rule.metric, lower_is_better=rule.lower_is_better)
-    judging = choose_by_seed(ended, rule.metric, lower_is_better=rule.lower_is_better)
+    by = chooser(rule, read_rule(manifest)[0], ended)
+    lrs = choose_lr(ended, by.metric, lower_is_better=by.lower_is_better)
+    judging = choose_by_seed(ended, by.metric, lower_is_better=by.lower_is_better)
     chosen = ended.merge(judging.rename(columns={"lr": "best"}), on=["arm", "seed"])
     chosen = chosen[chosen["lr"].isna() | (chosen["lr"] == chosen["best"])]
 
@@ -132,7 +144,12 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         }
     )
     table, model = effects(
-        values, references, rule, baseline=baseline, edges=set(lrs.loc[lrs["edge"], "arm"])
+        values,
+        references,
+        rule,
+        baseline=baseline,
+        edges=set(lrs.loc[lrs["edge"], "arm"]) if by is rule else (),
+        withheld=other_budgets(frames, pairs),
     )
     return Judgement(
         study=study,
@@ -147,15 +164,13 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         ended=ended,
         chosen=chosen["id"].tolist(),
         exploratory=exploratory,
-        notes=[*looks, *_notes(model, lrs, judging, counts, trials), *damages(trials)],
+        notes=[
+            *looks,
+            *_notes(model, lrs, judging, counts, trials, "" if by is rule else by.metric),
+            *damages(trials),
+        ],
         counts=counts,
     )
-
-
-def _seeds(trials: pd.DataFrame) -> int:
-    """Of each arm, as planned; where arms differ, the fewest."""
-    each = trials.groupby("arm")["seed"].nunique()
-    return int(each.min()) if len(each) else 0
 
 
 def _references(
@@ -223,6 +238,7 @@ def _notes(
     judging: pd.DataFrame,
     counts: Mapping[str, int],
     trials: pd.DataFrame,
+    by: str,
 ) -> list[str]:
     notes = []
     if not model.blocked and model.arms:
@@ -242,7 +258,8 @@ def _notes(
         each = judging.groupby("arm")["seed"].nunique()
         alone = each[each < 2].index.tolist()
         notes.append(
-            "Each seed is judged at the learning rate that is best on the other seeds of its arm."
+            "Each seed is judged at the learning rate that is best on the other seeds of its arm"
+            + (f", by {by}." if by else ".")
             + (f" {', '.join(alone)}: one seed, which chose for itself." if alone else "")
         )
         spread = judging.groupby("arm")["lr"].unique()

@@ -37,11 +37,19 @@ def latex(j: Judgement) -> str:
     return _environment(display(j)[list(columns)], columns, left, _caption(j))
 
 
-def latex_table(section: Section, text: pd.DataFrame) -> str:
-    """One of the other tables, from its cells."""
+def latex_table(section: Section, text: pd.DataFrame, percent: str) -> str:
+    """One of the other tables, from its cells.
+
+    Args:
+        section: what it is.
+        text: its cells.
+        percent: the level of the study's intervals.
+    """
     titles = {c: section.columns[c][0] for c in text}
     left = {c for c in text if section.columns[c][1] in TEXT}
-    return _environment(text, titles, left, _escape(f"{section.title}. {section.note}"))
+    return _environment(
+        text, titles, left, _escape(f"{section.title}. {section.noted(text, percent)}")
+    )
 
 
 def _environment(rows: pd.DataFrame, columns: dict[str, str], left: set[str], caption: str) -> str:

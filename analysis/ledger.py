@@ -61,8 +61,7 @@ def ledger(claimed: Sequence[Claimed]) -> pd.DataFrame:
     tables = []
     for one in claimed:
         rule, exploratory = read_rule(one.manifest)
-        seeds = one.trials.groupby("arm")["seed"].nunique()
-        rule, reasons, _ = at_look(rule, one.manifest, int(seeds.min()) if len(seeds) else 0)
+        rule, reasons, _ = at_look(rule, one.manifest, one.trials)
         trials = one.trials.iloc[:0] if one.problem else one.trials
         table = judge_claims(trials, one.manifest["claim"], rule)
         if one.problem:

@@ -58,7 +58,7 @@ def markdown(j: Judgement, made: Sequence[tuple[Section, pd.DataFrame]] = ()) ->
         lines += [
             f"## {section.title}",
             "",
-            section.note,
+            section.noted(text, level(j)),
             "",
             markdown_table(_named(text, titles)),
             "",

@@ -7,18 +7,29 @@
   const buttons = ["lasso2d", "select2d", "sendChartToCloud"];
   const config = () => ({ displaylogo: false, modeBarButtonsToRemove: buttons,
     displayModeBar: narrow() ? false : "hover" });
-  const shorter = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  // Names of arms differ at their ends as often as at their beginnings.
+  function shorter(text, most) {
+    if (text.length <= most) return text;
+    const tail = Math.floor((most - 1) / 2);
+    return text.slice(0, most - 1 - tail) + "…" + text.slice(text.length - tail);
+  }
 
   // Beside long names, and under titles of one line, a phone has no room for the plot.
-  function narrowed(layout) {
+  function narrowed(layout, data) {
     const { xaxis, yaxis } = layout;
     if (xaxis.title) xaxis.title.text = xaxis.title.text.replace(/ {2,}/, "<br>");
-    if (yaxis.type === "category") {
-      const names = yaxis.categoryarray || [];
-      yaxis.tickvals = names;
-      yaxis.ticktext = names.map((name) => shorter(name, 18));
+    for (const [axis, of] of [[xaxis, "x"], [yaxis, "y"]]) {
+      if (axis.type !== "category") continue;
+      axis.tickvals = axis.categoryarray || [...new Set(data.flatMap((t) => t[of]))];
+      axis.ticktext = axis.tickvals.map((name) => shorter(name, 18));
     }
     return layout;
+  }
+
+  // No name of a legend is longer than the page is wide.
+  function named(data, width) {
+    const most = Math.floor((width - 70) / (narrow() ? 6.6 : 7.8));
+    return data.map((t) => (t.name ? { ...t, name: shorter(t.name, most) } : t));
   }
 
   function themed(layout) {
@@ -74,11 +85,12 @@
     if (spec.curve && !checked("bands")) data = data.filter((t) => t.meta !== "band");
     if (spec.curve && !checked("spikes")) data = data.filter((t) => t.meta !== "spike");
     if (narrow()) {
-      narrowed(layout);
+      narrowed(layout, data);
       data = data.map((t) => (t.mode === "markers+text" ? { ...t, mode: "markers" } : t));
     }
     drawn.add(id);
     layout.width = element.clientWidth;
+    data = named(data, layout.width);
     const { t, b } = layout.margin;
     const wanted = layout.height - t - b - 40;
     return Plotly.react(id, data, themed(layout), config())

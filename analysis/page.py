@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ablate.analysis.cells import TEXT, cells
-from ablate.analysis.display import decimals, display, explain, headline, short, si
+from ablate.analysis.display import decimals, display, explain, headline, level, short, si
 from ablate.analysis.figures import curve_figure, spike_marks
 from ablate.analysis.forest import effects_figure
 from ablate.analysis.html import document, listing, noted, titled, verdict
@@ -98,6 +98,8 @@ def verdict_table(j: Judgement) -> str:
         cells = "".join(
             f"<td>{verdict(row['verdict'])}</td>"
             if c == "verdict"
+            else f"<td>{_named(row, j)}</td>"
+            if c == "arm"
             else f"<td{_class(c)}>{escape(str(row[c]))}</td>"
             for c in columns
         )
@@ -109,6 +111,14 @@ def verdict_table(j: Judgement) -> str:
     return (
         f'<table class="full"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     )
+
+
+def _named(row: dict[str, str], j: Judgement) -> str:
+    """The arm; on a phone, which has no column for it, with a reference that cannot be guessed."""
+    arm = escape(row["arm"])
+    if not row["reference"] or not j.ladder or j.rungs:
+        return arm
+    return f'{arm}<div class="narrow soft">against {escape(row["reference"])}</div>'
 
 
 def _verdicts(j: Judgement) -> str:
@@ -125,7 +135,7 @@ def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, A
         if spec is not None:
             id = f"{section.name}-{plot.__name__}"
             specs[id] = spec
-            figures.append(f'<div class="figure" id="{id}"></div>')
+            figures.append(f'<div class="figure" id="{id}"></div>{_key(spec)}')
     text = cells(frame, section.columns, decimals(m.j))
     head = "".join(f"<th{_number(section, c)}>{escape(section.columns[c][0])}</th>" for c in text)
     rows = "".join(
@@ -136,8 +146,23 @@ def _part(section: Section, frame: pd.DataFrame, m: Material, specs: dict[str, A
     table = f'<div class="scroll">{table}</div>'
     if len(text) > (_FOLDED_FROM if not figures else _FOLDED_BELOW):
         table = f"<details><summary>{len(text)} rows</summary>{table}</details>"
-    body = f'<p class="soft">{escape(section.note)}</p>{"".join(figures)}{table}'
+    body = f'<p class="soft">{escape(section.noted(text, level(m.j)))}</p>{"".join(figures)}{table}'
     return f'<section id="{section.name}">{titled(section.title, body)}</section>'
+
+
+def _key(spec: dict[str, Any]) -> str:
+    """Whose the points of a figure are, where their names are not written beside them: on a phone,
+    or where there are many.
+    """
+    points = next((t for t in spec["data"] if "customdata" in t and "text" in t), None)
+    if points is None:
+        return ""
+    narrow = " narrow" if "text" in points["mode"] else ""
+    named = "".join(
+        f'<span><i style="background:{colour}"></i>{escape(str(name))}</span>'
+        for name, colour in zip(points["customdata"], points["marker"]["color"], strict=True)
+    )
+    return f'<div class="key soft{narrow}">{named}</div>'
 
 
 def _number(section: Section, column: str) -> str:

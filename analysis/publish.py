@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from ablate.analysis.beside import beside
 from ablate.analysis.cells import cells
-from ablate.analysis.display import decimals
+from ablate.analysis.display import decimals, level
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.latex import latex, latex_table
 from ablate.analysis.markdown import markdown
@@ -74,7 +74,7 @@ def write(m: Material, made: Made, folder: Path) -> Path:
         table.to_parquet(folder / f"{name}.parquet", index=False)
     for section, table in made:
         text = cells(table, section.columns, decimals(j))
-        write_atomic(folder / f"{section.name}.tex", latex_table(section, text))
+        write_atomic(folder / f"{section.name}.tex", latex_table(section, text, level(j)))
     write_atomic(folder / "report.md", markdown(j, made))
     write_atomic(folder / "effects.tex", latex(j))
     write_atomic(folder / "index.html", page(m, made))

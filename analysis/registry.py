@@ -1,36 +1,18 @@
 """Every table and plot of the report besides the verdicts: one line each.
 
 To add one: a pure function frame -> frame in `tables/` (and a plot in `plots/`), a function in
-`parts` that hands it its part of the material, and a `Section` here.
+`parts` that hands it its part of the material, and a `Section` (see `section`) here.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
 from ablate.analysis import parts, plots
 from ablate.analysis.material import Material
+from ablate.analysis.section import Section
 
 __all__ = ["SECTIONS", "Section", "sections"]
-
-Plot = Callable[[pd.DataFrame, Material], dict[str, Any] | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    name: str
-    title: str
-    note: str
-    make: Callable[[Material], pd.DataFrame]
-    columns: Mapping[str, tuple[str, str]]
-    """Column of the frame -> header and format (see `cells`)."""
-    plots: tuple[Plot, ...] = field(default=())
-    terminal: bool = False
-
 
 SECTIONS = (
     Section(
@@ -57,8 +39,8 @@ SECTIONS = (
     Section(
         name="factor_effects",
         title="Main effects and interactions",
-        note="Least squares with the seed as a block; intervals are each effect's own, p is Holm's "
-        "over all rows. An interaction is by how much one effect changes when the other is on.",
+        note="Least squares with the seed as a block. An interaction is by how much one effect "
+        "changes when the other is on.",
         make=parts.factors,
         columns={
             "term": ("term", "s"),
@@ -68,16 +50,20 @@ SECTIONS = (
             "p_holm": ("p (Holm)", "p"),
             "aliases": ("cannot be told from", "s"),
         },
+        terms={
+            "low": "Low, high: the {level} interval of each effect alone, not adjusted for the "
+            "others.",
+            "p_holm": "Holm's p: adjusted for all rows.",
+        },
         plots=(plots.interaction, plots.half_normal),
         terminal=True,
     ),
     Section(
         name="attribution",
         title="What each step contributed",
-        note="Shapley values over the orders that were run: the shares sum to the total gain. The "
-        "error holds the trials' noise and, where only some of the orders were run, that of not "
-        "having seen the others. Two or three of more orders are too few for an interval: what the "
-        "steps do in the orders that were not run cannot be told from them; four would do.",
+        note="Shapley values over the orders that were run: the shares sum to the total change. "
+        "Two or three of more orders are too few for an interval: what the steps do in the orders "
+        "that were not run cannot be told from them; four would do.",
         make=parts.attribution,
         columns={
             "step": ("step", "s"),
@@ -89,17 +75,22 @@ SECTIONS = (
             "share": ("share", "%"),
             "orders": ("orders", "d"),
         },
+        terms={
+            "low": "Low, high: the {level} interval of each step alone.",
+            "error": "Standard error (s.e.): by the trials' noise and, where only some of the "
+            "orders were run, by not having seen the others.",
+            "noise_error": "By noise: the part of it by the trials' noise alone.",
+            "share": "Share: of the total change.",
+            "orders": "Orders: how many were run.",
+        },
         plots=(plots.attribution,),
         terminal=True,
     ),
     Section(
         name="equivalents",
         title="The effects in steps, FLOPs and time",
-        note="The steps after which the reference has the arm's final value, read off the "
-        "reference's own curve. Its learning rate had not yet decayed there, so that within the "
-        "curve an advantage is understated and a disadvantage overstated; beyond the curve's end "
-        "it is extrapolated by at most half the budget, or nothing is said. Ratios above 1: the "
-        "arm reaches its loss with less than the reference would need.",
+        note="Read off the reference's own curve. Its learning rate had not yet decayed there, so "
+        "that within the curve an advantage is understated and a disadvantage overstated.",
         make=parts.equivalents,
         columns={
             "arm": ("arm", "s"),
@@ -108,17 +99,26 @@ SECTIONS = (
             "steps_high": ("to", "i"),
             "gained": ("gained", "+%"),
             "reading": ("reading", "s"),
-            "metric": ("of", "s"),
+            "metric": ("curve of", "s"),
             "flops_ratio": ("FLOPs", "x"),
             "time_ratio": ("time", "x"),
+        },
+        terms={
+            "steps": "Equal to steps: after so many the reference has the arm's final value.",
+            "steps_low": "From, to: the same for the ends of the arm's {level} interval; empty "
+            "where they are out of reach.",
+            "gained": "Gained: by how much those steps exceed the budget.",
+            "reading": "Reading: within the reference's curve; extrapolated past its end by at "
+            "most half the budget; beyond that, nothing is said.",
+            "flops_ratio": "FLOPs, time: what the reference would need for the arm's value, over "
+            "what the arm needed; above 1 the arm is cheaper.",
         },
         terminal=True,
     ),
     Section(
         name="sensitivity",
         title="Sensitivity to the learning rate",
-        note="Expected excess over an arm's own best value, over the range of rates that all arms "
-        "tried (arXiv 2309.14322); diverged trials stand at the value at initialisation.",
+        note="After arXiv 2309.14322; diverged trials stand at the value at initialisation.",
         make=parts.sensitivity,
         columns={
             "arm": ("arm", "s"),
@@ -128,6 +128,11 @@ SECTIONS = (
             "seeds": ("seeds", "d"),
             "lr_low": ("from lr", "g"),
             "lr_high": ("to lr", "g"),
+        },
+        terms={
+            "sensitivity": "Sensitivity: expected excess over the arm's own best value, over the "
+            "range of rates that all arms tried.",
+            "low": "Low, high: its 95 % interval.",
         },
         terminal=True,
     ),
@@ -151,11 +156,7 @@ SECTIONS = (
     Section(
         name="stability",
         title="Stability",
-        note="Spikes are alarms a trial, with their cause where trials of one seed saw the same "
-        "batches. Spike scores are OLMo 2's, in per cent of steps (none under 1,000 steps); damage "
-        "is nats x steps per 1,000 steps above the level before. Responses: what a trial did about "
-        "its spikes (spikes=), in actions. Skipped: steps a trial without an update, for a "
-        "gradient overflowed in float16 or a response said so.",
+        note="Means over the trials of an arm.",
         make=parts.stability,
         columns={
             "arm": ("arm", "s"),
@@ -171,12 +172,30 @@ SECTIONS = (
             "damage": ("damage", "g"),
             "attention_logit_max": ("largest logit", "g"),
         },
+        terms={
+            "rate_high": "At most: the share of trials that diverge, upper end of its 95 % "
+            "interval.",
+            "spikes": "Spikes: alarms a trial.",
+            "data": "By data, by arm: their cause, where trials of one seed saw the same batches.",
+            "responses": "Responses: what a trial did about its spikes (spikes=), in actions.",
+            "skipped": "Skipped: steps a trial without an update, for a gradient overflowed in "
+            "float16 or a response said so.",
+            "spike_score": "Spike score: OLMo 2's, in per cent of steps.",
+            "damage": "Damage: nats x steps per 1,000 steps above the level before.",
+            "attention_logit_max": "Largest logit: of attention, before the softmax, in any trial.",
+        },
     ),
     Section(
         name="residuals",
         title="Data or arm",
         note="Steps of one seed see the same batch in every arm. What all arms show is the data; "
         "what one shows alone is its own.",
+        terms={
+            "residual_sd": "Noise of a step: standard deviation of its loss around the trend.",
+            "shared": "Explained by data: the share of its variance that the other arms show too.",
+            "worst_step": "Stands alone at: the step at which the arm lies highest above the "
+            "others; by sd: how far, in standard deviations of that difference.",
+        },
         make=parts.residuals,
         columns={
             "arm": ("arm", "s"),
@@ -210,12 +229,12 @@ SECTIONS = (
             "arm": ("arm", "s"),
             "parameters": ("parameters", "si"),
             "flops": ("FLOPs", "si"),
-            "flops_ratio": ("", "x"),
+            "flops_ratio": ("to baseline", "x"),
             "seconds": ("seconds", "si"),
-            "seconds_ratio": ("", "x"),
+            "seconds_ratio": ("to baseline", "x"),
             "tokens_per_second": ("tokens/s", "si"),
             "peak_memory": ("peak memory", "si"),
-            "peak_memory_ratio": ("", "x"),
+            "peak_memory_ratio": ("to baseline", "x"),
         },
     ),
     Section(

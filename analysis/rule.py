@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from ablate.analysis.multiplicity import CORRECTIONS
 from ablate.design.rule import rule_changes
 from ablate.errors import ConfigError
@@ -74,18 +76,22 @@ def read_rule(manifest: Mapping[str, Any], metric: str | None = None) -> tuple[R
 
 
 def at_look(
-    rule: Rule, manifest: Mapping[str, Any], seeds: int
+    rule: Rule, manifest: Mapping[str, Any], trials: pd.DataFrame
 ) -> tuple[Rule, list[str], list[str]]:
     """The rule at this look, why it is only exploratory, and what people should know.
 
     Looks at growing numbers of seeds were declared with their levels in the manifest; any other
-    look, and any look of a study that grew without declaring one, is optional stopping.
+    look, and any look of a study that grew without declaring one, is optional stopping. A look of
+    which trials failed or were cancelled is not the declared one either: who stopped them may have
+    seen the others. Diverged trials have their result. The level stays the look's.
 
     Args:
         rule: of the study.
         manifest: of the study.
-        seeds: of each arm, planned so far.
+        trials: of the study, as planned so far: arm, seed, id and status.
     """
+    each = trials.groupby("arm")["seed"].nunique()
+    seeds = int(each.min()) if len(each) else 0  # where arms differ, the fewest
     spending = (manifest.get("decide") or {}).get("spending") or {}
     looks = [int(n) for n in spending.get("looks") or []]
     levels = spending.get("alpha_at_look") or []
@@ -108,12 +114,25 @@ def at_look(
         planned = ", ".join(map(str, looks))
         return rule, [*reasons, f"an unplanned look at {seeds} seeds (declared: {planned})"], []
     number, level = looks.index(seeds), float(levels[looks.index(seeds)])
+    at = f"{number + 1} of {len(looks)} ({seeds} of {looks[-1]} seeds)"
+    lost = trials[~trials["status"].isin(["done", "diverged"])]
+    if len(lost):
+        how = ", ".join(f"{n} {s}" for s, n in lost["status"].value_counts().sort_index().items())
+        reasons.append(
+            f"declared look {at} is not complete: of its {len(trials)} trials {how} "
+            f"(for example {lost['id'].iloc[0]})"
+        )
+        return _at_level(rule, level, ""), reasons, []
     name = str(spending.get("rule", "obrien_fleming")).replace("obrien_fleming", "O'Brien-Fleming")
     look = (
-        f"Look {number + 1} of {len(looks)} ({seeds} of {looks[-1]} seeds): {name} spending "
-        f"leaves it a level of {level:.3g} of the declared {rule.alpha:g}."
+        f"Look {at}: {name} spending leaves it a level of {level:.3g} of the declared "
+        f"{rule.alpha:g}."
     )
-    return dataclasses.replace(rule, alpha=max(level, 1e-12), look=look), reasons, [look]
+    return _at_level(rule, level, look), reasons, [look]
+
+
+def _at_level(rule: Rule, level: float, look: str) -> Rule:
+    return dataclasses.replace(rule, alpha=max(level, 1e-12), look=look)
 
 
 def _code_changes(history: list[dict[str, Any]], first: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from ablate.analysis.bands import bands, sparkline
 from ablate.analysis.cells import TEXT, cells
 from ablate.analysis.claims_view import claims_view
 from ablate.analysis.display import decimals, display, explain, fixed, headline, level
+from ablate.analysis.fitting import fitting, left_out
 from ablate.analysis.judgement import Judgement
 from ablate.analysis.registry import Section
 
@@ -33,6 +34,8 @@ STYLES = {
 
 _LONGEST = 60
 """Rows of a table in a terminal; the page has the rest."""
+_LEAST = 12
+"""Characters of an arm's name, before an interval is broken."""
 
 
 def show(
@@ -53,7 +56,7 @@ def render(
     if j.manifest.get("question"):
         parts.append(Text(str(j.manifest["question"])))
     parts += [Text(f"EXPLORATORY: {reason}.", style="bold yellow") for reason in j.exploratory]
-    parts.append(_verdicts(j, width))
+    parts += _verdicts(j, width)
     parts += [
         Text.assemble((f"{row['arm']}: ", "bold"), row["note"])
         for row in j.table.to_dict("records")
@@ -64,54 +67,66 @@ def render(
         if section.name == "claims":  # a claim is a sentence, and no cell of a table
             parts += [Text(""), Text(section.title, style="bold"), claims_view(frame)]
         if section.terminal and len(frame) <= _LONGEST:
-            parts += [
-                Text(""),
-                Text(section.title, style="bold"),
-                _section(section, frame, j, width),
-            ]
+            parts += [Text(""), Text(section.title, style="bold")]
+            parts += _section(section, frame, j, width)
     curves = _curves(j, width)
     if curves is not None:
         parts.append(Padding(curves, (1, 0, 0, 0)))
     return Group(*parts)
 
 
-def _verdicts(j: Judgement, width: int) -> Table:
+def _verdicts(j: Judgement, width: int) -> list[RenderableType]:
+    """The table, and below it each arm's reference where it has no column and cannot be guessed."""
     rows = display(j)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("arm", overflow="fold")
-    columns = _columns(rows, width, f"{level(j)} interval", j)
-    for _, header in columns:
-        table.add_column(header, justify="right", no_wrap=True)
+    columns, gone = _columns(rows, width, f"{level(j)} interval", j)
+    fixed_width = sum(_width(rows, c, h) for c, h in (*columns, ("verdict", "verdict")))
+    narrow = width - fixed_width < _LEAST
+    for column, header in columns:
+        justify = "left" if column == "reference" else "right"
+        if narrow and column == "interval":  # its ends below each other, at the space between them
+            half = max(map(len, " ".join(rows[column]).split()), default=1)
+            table.add_column(header, justify=justify, min_width=half, max_width=half)
+        else:
+            table.add_column(header, justify=justify, no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in rows.to_dict("records"):
         style = STYLES.get(row["verdict"], "")
         table.add_row(row["arm"], *(row[c] for c, _ in columns), Text(row["verdict"], style=style))
-    return table
+    below = [Text(left_out(gone, width), style="dim")] if gone else []
+    if j.ladder and not j.rungs and columns[0][0] != "reference":
+        compared = rows[rows["reference"] != ""].groupby("reference", sort=False)["arm"]
+        below += [Text(f"Against {r}: {', '.join(arms)}.") for r, arms in compared]
+    return [table, *below]
 
 
-def _section(section: Section, frame: pd.DataFrame, j: Judgement, width: int) -> Table:
-    """One of the other tables: as many of its columns as fit."""
+def _section(
+    section: Section, frame: pd.DataFrame, j: Judgement, width: int
+) -> list[RenderableType]:
+    """One of the other tables: as many of its columns as fit, what they say, what was left out."""
     text = cells(frame, section.columns, decimals(j))
+    titles = {c: section.columns[c][0] for c in text}
+    shown = fitting(text, titles, width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    shown: list[str] = []
-    for column in text:
-        title, form = section.columns[column]
-        width -= _width(text, column, title)
-        if width < 0 and shown:
-            break
-        shown.append(column)
-        if form in TEXT:
-            table.add_column(title, overflow="fold")
+    for column in shown:
+        if column == shown[0]:
+            table.add_column(titles[column], overflow="fold")
         else:
-            table.add_column(title, justify="right", no_wrap=True)
+            left = section.columns[column][1] in TEXT
+            table.add_column(titles[column], justify="left" if left else "right", no_wrap=True)
     for row in text[shown].to_dict("records"):
         table.add_row(*row.values())
-    return table
+    gone = left_out([titles[c] for c in text if c not in shown], width)
+    said = [section.said(shown, level(j)), gone]
+    return [table, *(Text(line, style="dim") for line in said if line)]
 
 
-def _columns(rows: pd.DataFrame, width: int, interval: str, j: Judgement) -> list[tuple[str, str]]:
-    """The most that fits beside whole arm names: the difference and its interval always, the rest
-    if there is room.
+def _columns(
+    rows: pd.DataFrame, width: int, interval: str, j: Judgement
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The most that fits beside whole arm names, the difference and its interval always, the rest
+    if there is room; and the headers of what has none.
     """
     columns = [("difference", "Δ"), ("interval", interval)]
     wished = [(1, "p", "p"), (0, "seeds", "seeds"), (0, "mean", j.rule.metric)]
@@ -124,12 +139,19 @@ def _columns(rows: pd.DataFrame, width: int, interval: str, j: Judgement) -> lis
         _width(rows, c, h) for c, h in (("arm", "arm"), *columns, ("verdict", "verdict"))
     )
     left, right = [], []
+    if j.ladder and not j.rungs:
+        needs = _width(rows, "reference", "against")
+        if needs <= room:
+            room -= needs
+            left.append(("reference", "against"))
+    gone = []
     for side, column, header in wished:
         room -= _width(rows, column, header)
         if room < 0:
-            break
-        (left if side == 0 else right).append((column, header))
-    return [*left, *columns, *right]
+            gone.append(header if column != "baseline_interval" else f"{header} of Δ {j.baseline}")
+        else:
+            (left if side == 0 else right).append((column, header))
+    return [*left, *columns, *right], gone
 
 
 def _width(rows: pd.DataFrame, column: str, header: str) -> int:

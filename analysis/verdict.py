@@ -34,12 +34,16 @@ class Evidence:
     reference_diverged: int
     edge: str | None = None
     """Whose best learning rate lies at the edge of its bracket."""
+    withheld: str | None = None
+    """Why there is no verdict, whatever the numbers are."""
 
 
 def decide(e: Evidence, rule: Rule) -> tuple[str, str]:
     """The verdict, and a note for people (empty where the numbers say it all)."""
     total, reference_total = e.seeds + e.diverged, e.reference_seeds + e.reference_diverged
     counts = f"diverged {e.diverged}/{total}, reference {e.reference_diverged}/{reference_total}"
+    if e.withheld:
+        return "undecided", e.withheld
     if e.edge:
         return "edge", f"best learning rate of {e.edge} at the edge of its bracket: widen it"
     if e.diverged > e.reference_diverged:
@@ -62,8 +66,9 @@ def _decide_on_values(e: Evidence, rule: Rule) -> tuple[str, str]:
     if not np.isfinite(e.difference):
         return "undecided", "no seed in common with the reference"
     if min(e.seeds, e.reference_seeds) < 2:
-        lost = e.diverged or e.reference_diverged
-        return "undecided", f"one seed{' with a value' if lost else ''}: no interval"
+        own = e.seeds < 2
+        whose, lost = ("", e.diverged) if own else ("the reference has ", e.reference_diverged)
+        return "undecided", f"{whose}one seed{' with a value' if lost else ''}: no interval"
     if not np.isfinite(e.low):
         return "undecided", "no residual degrees of freedom: no interval"
     excludes_zero = e.low > 0 or e.high < 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
-from ablate.errors import AblateError, ConfigError
+from ablate.errors import AblateError, ConfigError, StudyError
 from ablate.rundir import find_study, list_studies, write_atomic
 
 __all__ = ["main"]
@@ -22,7 +22,9 @@ EXAMPLES = """\
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the ledger, and returns 0; raises AblateError where there is nothing to print."""
+    """Prints the ledger, and returns 0, or 1 where a study that nobody named is damaged and left
+    out; raises AblateError where there is nothing to print.
+    """
     parser = reading_parser("claims", description=__doc__ or "", examples=EXAMPLES)
     parser.add_argument("study", nargs="*", help="studies, or one stored ledger (default: all)")
     parser.add_argument("--markdown", action="store_true", help="the page docs/claims.md")
@@ -41,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
     if options.save and not Path(options.save).parent.is_dir():
         reason = f"is in a folder that is not there ({Path(options.save).parent})"
         raise ConfigError("--save", options.save, reason, "Make it, or name another file")
+    damaged: list[str] = []
     stored = [name for name in names if name.endswith(".json")]
     if stored:
         if len(names) > 1:
@@ -48,10 +51,17 @@ def main(argv: Sequence[str]) -> int:
         claimed, source = read_stored(Path(stored[0])), stored[0]
     else:
         runs, source = options.runs_dir, " ".join(names) or f"runs_dir={options.runs_dir}"
-        studies = [find_study(n, runs) for n in names] or sorted(
-            list_studies(runs), key=lambda s: s.name
-        )
-        claimed = read_claimed(studies)
+        if names:
+            claimed = read_claimed([find_study(n, runs) for n in names])
+        else:
+            claimed = []
+            for study in sorted(list_studies(runs), key=lambda s: s.name):
+                try:
+                    claimed += read_claimed([study])
+                except StudyError as error:  # the others have their claims all the same
+                    damaged.append(f"{study.name} is left out. {error}")
+    for said in damaged:
+        print(f"ablate claims: {said}", file=sys.stderr)
     if not claimed:
         raise AblateError(
             f"no study of {source} carries a claim. Write `claim:` in a sweep, or run one that "
@@ -72,4 +82,4 @@ def main(argv: Sequence[str]) -> int:
         Console(highlight=False).print(claims_view(table))
     if options.save:
         print(f"Saved: {options.save}", file=sys.stderr)
-    return 0
+    return 1 if damaged else 0

@@ -99,7 +99,7 @@ def _report(
     else:
         frames = load(source.path, columns=sorted(wanted))
         j = judge(frames, metric=options.metric, partial=options.partial)
-    folder = _folder(source, options.metric) if options.out is None else Path(options.out)
+    folder, of = (Path(options.out), "") if options.out is not None else _folder(source, j)
     if options.out is not None and not alone:
         folder /= j.study
     check_writable(folder, "--out", "Name another with `--out DIR`")  # before all is printed
@@ -110,28 +110,33 @@ def _report(
             show(j, made=made)
         page = write(material, made, folder)
     beside_it = ""
-    if not isinstance(source, Path) and options.out is None and folder != source.report_path:
-        beside_it = f" (of another metric than the frozen one; {source.report_path} is untouched)"
+    if not isinstance(source, Path) and of:
+        beside_it = f" (of {of}; {source.report_path} is untouched)"
     print(f"Report: {page}{beside_it}", file=sys.stderr if options.json else sys.stdout)
     rows = next((frame.to_dict("records") for s, frame in made if s.name == "claims"), [])
     claims = [{str(k): plain(v) for k, v in row.items()} for row in rows]
     return j, {**j.to_json(), "claims": claims}
 
 
-def _folder(source: StudyDir | Path, metric: str | None) -> Path:
-    """Where the files go unless --out says so: into the study, or beside the table.
+def _folder(source: StudyDir | Path, j: Judgement) -> tuple[Path, str]:
+    """Where the files go unless --out says so, into the study or beside the table; and of what
+    the report is, where it is not the study's own.
 
-    A report of a study by another metric than the frozen one has a folder of its own: it must not
-    replace the one by the rule that was fixed before the runs.
+    A report by another metric than the frozen one, or of an unfinished study, has a folder of its
+    own: it must not replace the one by the rule that was fixed before the runs.
     """
     if isinstance(source, Path):
-        return source.with_name(f"{source.stem}-report")
+        return source.with_name(f"{source.stem}-report"), ""
     from ablate.analysis.rule import read_rule
 
-    if metric is None or metric == read_rule(source.manifest())[0].metric:
-        return source.report_path
-    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", metric)
-    return source.report_path.with_name(f"{source.report_path.name}-{safe}")
+    name, said = source.report_path.name, []
+    if j.rule.metric != read_rule(source.manifest())[0].metric:
+        name += "-" + re.sub(r"[^A-Za-z0-9_.-]", "_", j.rule.metric)
+        said.append("another metric than the frozen one")
+    if j.unfinished:
+        name += "-partial"
+        said.append("an unfinished study")
+    return source.report_path.with_name(name), " and of ".join(said)
 
 
 def _compare(
@@ -145,7 +150,7 @@ def _compare(
     comparison = compare(judged)
     if not options.json:
         show_comparison(comparison, Console(highlight=False))
-    folder = _folder(first, options.metric) if options.out is None else Path(options.out)
+    folder = _folder(first, judged[0])[0] if options.out is None else Path(options.out)
     page = write_comparison(comparison, folder)
     print(f"Comparison: {page}", file=sys.stderr if options.json else sys.stdout)
     return comparison.to_json()
@@ -163,7 +168,7 @@ def _parser() -> Parser:
         "--out",
         metavar="DIR",
         help="where the files go (default: report/ in the study, "
-        "report-METRIC/ with --metric of another metric)",
+        "report-METRIC/ with --metric of another metric, report-partial/ of an unfinished study)",
     )
     parser.add_argument("--metric", help="another metric than the frozen one (marked exploratory)")
     parser.add_argument(

@@ -45,7 +45,12 @@ def interaction(table: pd.DataFrame, m: Material) -> dict[str, Any] | None:
     layout = {
         "height": 320,
         "margin": _MARGIN,
-        "xaxis": {"title": {"text": first}, "type": "category"},
+        "xaxis": {
+            "title": {"text": first},
+            "type": "category",
+            "automargin": True,
+            "range": [-0.5, means["first"].nunique() - 0.5],  # room for the outer labels
+        },
         "yaxis": {"title": {"text": m.j.rule.metric}, "automargin": True, "zeroline": False},
         "legend": LEGEND,
     }

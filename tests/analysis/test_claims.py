@@ -328,6 +328,21 @@ def test_the_ledger_is_the_same_from_disk_and_from_what_was_stored(
     assert f"ablate claims {file} --markdown" in page
 
 
+def test_a_damaged_study_is_left_out_of_the_ledger_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study_with_claims(tmp_path)
+    broken = tmp_path / "runs" / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{")
+    where = f"runs_dir={tmp_path}/runs"
+    assert main(["claims", where, "--json"]) == 1
+    said = capsys.readouterr()
+    assert [c["study"] for c in json.loads(said.out)["claims"]] == ["helps"]
+    assert "broken is left out" in said.err
+    assert main(["claims", where, "broken"]) == 2, "who names it is told, and gets nothing"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

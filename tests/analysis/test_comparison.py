@@ -125,3 +125,27 @@ def test_a_comparison_fits_the_terminal_with_whole_names(tmp_path: Path, width: 
     titles = next(line for line in lines if "difference" in line)
     assert "verdict" in titles
     assert ("change" in titles) == (width == 200)
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 90, 100, 120])
+def test_a_comparison_names_what_it_left_out_and_shows_no_half_interval(
+    tmp_path: Path, width: int
+) -> None:
+    stream = io.StringIO()
+    show_comparison(compared(tmp_path), Console(width=width, file=stream, highlight=False))
+    lines = stream.getvalue().splitlines()
+    titles = next(line for line in lines if "difference" in line).replace("pooled low", "PL")
+    titles = titles.replace("pooled high", "PH").split()
+    below = " ".join(" ".join(lines).split()).partition("Left out at")[2].partition(" (all")[0]
+    gone = below.partition(": ")[2].split(", ") if below else []
+    shown = {
+        "low": "low",
+        "high": "high",
+        "pooled low": "PL",
+        "pooled high": "PH",
+        "seeds": "seeds",
+    }
+    for name, title in shown.items():
+        assert (title in titles) != (name in gone), name
+    assert ("low" in titles) == ("high" in titles)
+    assert ("PL" in titles) == ("PH" in titles)

@@ -11,6 +11,7 @@ import pytest
 import studies
 
 from ablate.analysis import judge, load
+from ablate.analysis.display import explain
 from ablate.errors import AblateError, ConfigError, StudyError
 
 TRUTH = {"base": 0.0, "rope": -0.03, "bad": 0.03}
@@ -107,6 +108,77 @@ def test_arms_that_differ_in_more_than_they_declare_are_refused_by_name(
     assert verdicts(factor.path)["rope"] == "better"
 
 
+@pytest.mark.parametrize("design", ["singles", "one_factor"])
+def test_trials_run_one_by_one_get_no_verdict_on_different_budgets(
+    tmp_path: Path, design: str
+) -> None:
+    """Whatever two such trials differ in is declared; in a sweep the budget was meant."""
+
+    def change(arm: str, seed: int, tree: dict[str, Any]) -> None:
+        if arm != "base":  # in `bad` other steps of another size: as many tokens
+            tree["train"] |= {"steps": 48} if arm == "rope" else {"steps": 20, "batch_size": 16}
+
+    study = studies.write_study(
+        tmp_path / "s",
+        VALUES,
+        design=design,
+        diffs={
+            "base": {},
+            "rope": {"train.steps": [40, 48]},
+            "bad": {"train.steps": [40, 20], "train.batch_size": [8, 16]},
+        },
+        config_change=change,
+        summary=lambda arm, seed: {"tokens": 48 * 1024} if arm == "rope" else {},
+    )
+    j = judge(load(study.path))
+    row = j.table.set_index("arm").loc["rope"]
+    assert verdicts(study.path)["bad"] == "worse"
+    if design == "singles":
+        assert row["verdict"] == "undecided"
+        assert "for 49,152 tokens, its reference for 40,960" in row["note"]
+        assert "would decide" not in row["note"]
+    else:
+        assert (row["verdict"], row["note"]) == ("better", "")
+
+
+def test_what_has_one_seed_is_named(tmp_path: Path) -> None:
+    values: dict[str, dict[int, Any]] = {"base": {0: 2.0}, "rope": {0: 1.9, 1: 1.91}}
+    j = judge(load(studies.write_study(tmp_path / "a", values).path))
+    assert j.table.set_index("arm").loc["rope", "note"] == "the reference has one seed: no interval"
+    values = {"base": {0: "failed", 1: "failed"}, "rope": {0: 1.9, 1: 1.91}}
+    j = judge(load(studies.write_study(tmp_path / "b", values).path))
+    assert "one seed" not in explain(j)
+
+
+@pytest.mark.parametrize("arm", ["rope", "base"])
+@pytest.mark.parametrize(
+    ("declared", "refused"),
+    [
+        (("start", "duration"), None),
+        (("start",), r"train\.decay\.duration"),
+        ((), r"train\.decay: arm rope"),
+    ],
+)
+def test_null_that_becomes_a_mapping_is_the_factor_where_all_its_keys_are(
+    tmp_path: Path, arm: str, declared: tuple[str, ...], refused: str | None
+) -> None:
+    decay = {"start": "80%", "duration": "20%"}
+
+    def change(name: str, seed: int, tree: dict[str, Any]) -> None:
+        for key in [k for k in tree["train"] if k.startswith("decay")]:
+            del tree["train"][key]
+        tree["train"]["decay"] = decay if (name == "rope") == (arm == "rope") else None
+
+    diff = {f"train.decay.{key}": [None, decay[key]] for key in declared}
+    diffs = {"base": {}, "rope": diff, "bad": {"model.alibi": [False, True]}}
+    study = studies.write_study(tmp_path / "s", VALUES, diffs=diffs, config_change=change)
+    if refused is None:
+        assert verdicts(study.path)["rope"] == "better"
+    else:
+        with pytest.raises(StudyError, match=refused):
+            judge(load(study.path))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("data_fingerprint", "e" * 64), ("torch", "2.0.0"), ("device", "NVIDIA H200")],
@@ -190,6 +262,22 @@ def test_pain_36_a_best_learning_rate_at_the_edge_gives_no_verdict(tmp_path: Pat
     assert verdicts(base.path)["rope"] == "edge"
 
 
+def test_speed_is_compared_at_the_rate_that_is_best_by_the_frozen_metric(tmp_path: Path) -> None:
+    rates = {5e-4: 0.05, 1e-3: 0.0, 2e-3: 0.04}
+    values = {
+        arm: {(s, lr): 2.0 + worse + 0.001 * s for s in range(3) for lr, worse in rates.items()}
+        for arm in ("base", "slow")
+    }
+    speeds = iter(np.random.default_rng(0).normal(1e5, 1e3, 18))  # fastest anywhere, by noise
+    study = studies.write_study(
+        tmp_path / "s", values, summary=lambda arm, seed: {"tokens_per_second": next(speeds)}
+    )
+    j = judge(load(study.path), metric="tokens_per_second")
+    assert set(j.lrs["lr"]) == {1e-3}
+    assert "edge" not in set(j.table["verdict"])
+    assert any("best on the other seeds of its arm, by val/bpb" in note for note in j.notes)
+
+
 def test_brackets_may_differ_from_arm_to_arm(tmp_path: Path) -> None:
     values = brackets({"base": 2e-3, "rope": 2e-3})
     values["lion"] = {(s, r / 10): v for (s, r), v in values["rope"].items()}
@@ -252,6 +340,23 @@ def test_a_declared_look_is_confirmatory_at_its_own_level_and_any_other_is_not(
         tmp_path / "c", studies.values(TRUTH, range(2)), manifest_extra=early
     )
     assert judge(load(first.path)).rule.alpha == 0.001
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "diverged"])
+def test_a_declared_look_is_one_with_all_its_trials(tmp_path: Path, status: str) -> None:
+    values = {a: dict(row) for a, row in VALUES.items()}
+    values["bad"][1] = status
+    j = judge(load(studies.write_study(tmp_path / "a", values, manifest_extra=looks()).path))
+    assert j.rule.alpha == 0.0305
+    looked = [note for note in j.notes if "Look 2 of 3" in note]
+    if status == "diverged":  # finished, with a result
+        assert (j.exploratory, len(looked)) == ([], 1)
+    else:
+        assert looked == []
+        assert (
+            f"look 2 of 3 (3 of 6 seeds) is not complete: of its 9 trials 1 {status}"
+            in (j.exploratory[0])
+        )
 
 
 def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import studies
 from browser import CHROMIUM, Page, browser
+from demos import ladder, with_levels
 
 from ablate.analysis import judge, load
 from ablate.analysis.comparison import compare, write_comparison
@@ -44,6 +45,28 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
         studies.write_study(root / "longer", values, steps=60),
     ]
     return write_comparison(compare([judge(load(s.path)) for s in made]), root / "report")
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A factorial of two factors whose levels have long names, and a ladder of two orders."""
+    root = tmp_path_factory.mktemp("long")
+    norm, act = "layer_norm_type-my_package.norms-MyNorm", "activation_type-my_package.acts-Mine"
+    effects = {"base": 0.0, norm: -0.02, act: 0.03, f"{norm}+{act}": 0.02}
+    made = studies.write_study(
+        root / "grid",
+        studies.values(effects, range(4)),
+        design="factorial",
+        diffs={a: {f"model.{f}": [False, True] for f in a.split("+") if f != "base"}
+               for a in effects},
+    )  # fmt: skip
+    levels = {
+        a: {"norm": norm if norm in a else "baseline", "act": act if act in a else "baseline"}
+        for a in effects
+    }
+    with_levels(made, levels, {"norm": [norm], "act": [act]})
+    pages = {"grid": made, "ladder": ladder(root / "ladder")}
+    return {n: publish(judge(load(s.path)), root / f"{n}-report") for n, s in pages.items()}
 
 
 def test_text_of_a_study_cannot_break_out_of_the_page(tmp_path: Path) -> None:
@@ -155,6 +178,49 @@ def test_nothing_is_cut_or_overlaps_at_any_width_nor_after_a_change_of_it(
     assert {k: v for k, v in chromium.value(LAYOUT).items() if not v} == {}
     assert chromium.complaints() == []
     assert chromium.asked_for() == []
+
+
+NAMED = """(() => {
+const box = (e) => e.getBoundingClientRect();
+const all = (id, what) => [...document.querySelectorAll(`#${id} ${what}`)];
+const inside = (e) => {
+  const own = box(e), figure = box(e.closest(".figure"));
+  return own.left >= figure.left - 1 && own.right <= figure.right + 1;
+};
+const words = (id, what) => all(id, what).map((e) => e.textContent);
+const written = (id) => words(id, ".textpoint text").filter(Boolean);
+const key = [...document.querySelectorAll(".key")].filter((e) => box(e).height > 0);
+return {
+  steps: words("attribution-attribution", ".ytick text"),
+  levels: words("factor_effects-interaction", ".xtick text").length,
+  out: [...document.querySelectorAll(".legendtext, .xtick text, .ytick text")]
+    .filter((e) => box(e).width > 0 && !inside(e)).map((e) => e.textContent),
+  key: key.flatMap((e) => [...e.querySelectorAll("span")].map((s) => s.textContent)),
+  points: document.getElementById("pareto-pareto") ? written("pareto-pareto").length : -1,
+  close: [...document.querySelectorAll(".figure + .scroll, .figure + details, .key + details")]
+    .filter((e) => parseFloat(getComputedStyle(e).marginTop) < 10).length,
+};
+})()"""
+
+
+@pytest.mark.chromium
+@needs_chromium
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["grid", "ladder"])
+def test_what_is_drawn_has_a_name_and_no_name_is_cut(
+    long_names: dict[str, Path], chromium: Page, name: str, width: int
+) -> None:
+    chromium.open(long_names[name], width)
+    found = chromium.value(NAMED)
+    assert found["out"] == []
+    assert found["close"] == 0
+    if name == "ladder":
+        assert sorted(found["steps"]) == ["norm", "rope", "total"]
+    else:
+        assert found["levels"] == 2
+    arms = {"grid": 4, "ladder": 4}[name]
+    assert found["points"] >= 1 if width > 600 else len(found["key"]) == arms
+    assert chromium.complaints() == []
 
 
 COMPARED = """(() => {

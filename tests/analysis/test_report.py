@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import studies
+from demos import ladder
 from rich.console import Console
 
 from ablate.analysis import judge, load
@@ -22,6 +23,7 @@ from ablate.analysis.display import explain, level
 from ablate.analysis.forest import effects_figure
 from ablate.analysis.latex import latex
 from ablate.analysis.markdown import verdict_columns
+from ablate.analysis.page import verdict_table
 from ablate.analysis.terminal import show
 from ablate.cli.report import main
 from ablate.errors import AblateError, DataError, StudyError
@@ -101,6 +103,28 @@ def test_the_terminal_table_is_the_golden_one_and_fits(study: StudyDir, width: i
 
 
 @pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("width", [50, 120])
+def test_a_reference_that_is_not_the_row_above_is_named_at_any_width(
+    tmp_path: Path, width: int
+) -> None:
+    study = ladder(tmp_path / "orders")  # base, +norm, +rope and full, of two orders
+    text = printed(study, width)
+    assert "previous rung" not in text
+    assert "Of 3 arms against their references:" in " ".join(text.split())
+    if width < 100:
+        assert "Against base: +norm, +rope.\nAgainst +norm: full." in text
+    else:
+        assert re.search(r"^ \+rope +base ", text, re.M)
+        assert re.search(r"^ full +\+norm ", text, re.M)
+    row = verdict_table(judge(load(study.path))).partition("<td>+rope")[2]
+    assert row.startswith('<div class="narrow soft">against base</div>')
+    manifest = study.manifest()
+    for arm, reference in zip(manifest["arms"], (None, "base", "+norm", "+rope"), strict=True):
+        arm["reference"] = reference
+    study.write_manifest(manifest)
+    assert "against the previous rung:" in " ".join(printed(study, width).split())
+
+
 def test_json_is_one_object_with_the_promised_keys(
     study: StudyDir, capsys: pytest.CaptureFixture
 ) -> None:
@@ -180,6 +204,25 @@ def test_exploratory_results_say_so_first_and_replace_no_confirmatory_report(
     assert f"Report: {folder / 'index.html'} (of another metric than the frozen one" in out
     assert "Exploratory" in (folder / "index.html").read_text(encoding="utf-8")
     assert "**Exploratory**" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (study.report_path / "index.html").read_bytes() == confirmatory
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_report_of_an_unfinished_study_replaces_no_confirmatory_one(
+    study: StudyDir, capsys: pytest.CaptureFixture
+) -> None:
+    main([str(study.path), "--partial"])  # it is finished: the confirmatory report
+    confirmatory = (study.report_path / "index.html").read_bytes()
+    manifest = study.manifest()
+    more = manifest["trials"][0] | {"id": "planned-s9-00000000", "seed": 9, "fingerprint": "f" * 64}
+    study.write_manifest(manifest | {"trials": [*manifest["trials"], more]})
+    capsys.readouterr()
+    main([str(study.path), "--partial"])
+    folder = study.path / "report-partial"
+    assert f"Report: {folder / 'index.html'} (of an unfinished study; " in capsys.readouterr().out
+    assert "Exploratory" in (folder / "index.html").read_text(encoding="utf-8")
+    main([str(study.path), "--partial", "--metric", "val/loss"])
+    assert (study.path / "report-val_loss-partial" / "index.html").is_file()
     assert (study.report_path / "index.html").read_bytes() == confirmatory
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import plotly.graph_objects as go
 import pytest
 import studies
 from demos import DEMOS
+from rich.console import Console
 
 from ablate.analysis import judge, load
 from ablate.analysis.cells import cells
@@ -18,6 +21,7 @@ from ablate.analysis.display import decimals
 from ablate.analysis.latex import latex_table
 from ablate.analysis.material import Material
 from ablate.analysis.registry import SECTIONS, sections
+from ablate.analysis.terminal import show
 
 GOLDEN = Path(__file__).parent / "golden"
 FROM = {
@@ -77,11 +81,55 @@ def test_tables_that_have_nothing_to_say_are_left_out(
     assert ("factor_effects" in shown) == (name in ("factorial", "sizes"))
 
 
+LONG = "layer_norm_type-my_package.norms-MyNorm+activation_type-mine"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("name", ["bracket", "factorial", "ladder"])
+def test_a_narrow_terminal_has_numbers_in_every_table_and_names_what_it_left_out(
+    name: str, width: int, materials: dict[str, Material]
+) -> None:
+    """Whatever the length of the arms' names."""
+    material = materials[name]
+    made = [
+        (s, frame.assign(**{next(iter(s.columns)): [f"{LONG}-{i}" for i in range(len(frame))]}))
+        for s, frame in sections(material)
+        if s.terminal
+    ]
+    assert made
+    file = io.StringIO()
+    show(material.j, Console(file=file, width=width, highlight=False), made)
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    for section, frame in made:
+        top = lines.index(section.title) + 2
+        first = re.split(r" {2,}", lines[top + 2].strip())  # the first row's name, and the rest
+        assert any(character.isdigit() for character in "".join(first[1:]))
+        text = cells(frame, section.columns, 4)
+        gone = [t for c in text if (t := section.columns[c][0]) not in lines[top]]
+        if gone:
+            below = " ".join(lines[top + 2 :])
+            assert f"Left out at {width} columns: {', '.join(gone)} (all in the report)." in below
+
+
+def test_what_a_column_says_stands_where_the_column_is(materials: dict[str, Material]) -> None:
+    for section in SECTIONS:
+        assert set(section.terms) <= set(section.columns)
+    stability = next(s for s in SECTIONS if s.name == "stability")
+    said = stability.noted(["arm", "rate_high"], "95 %")
+    assert "At most: the share" in said
+    assert "Spike score" not in said
+    factors = next(s for s in SECTIONS if s.name == "factor_effects")
+    assert "99.7 % interval of each effect alone" in factors.said(["low"], "99.7 %")
+    for section in SECTIONS:
+        assert all(title for title, _ in section.columns.values()), "a column without a header"
+
+
 def test_latex_of_every_table_is_balanced(materials: dict[str, Material]) -> None:
     for name in DEMOS:
         for section, frame in sections(materials[name]):
             text = cells(frame, section.columns, 4)
-            made = latex_table(section, text)
+            made = latex_table(section, text, "95 %")
             assert made.count("{") == made.count("}")
             rows = made.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
             assert len(rows) == len(frame)

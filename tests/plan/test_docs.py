@@ -11,16 +11,25 @@ from ablate.design import DESIGNS
 from ablate.plan import plan_sweep
 
 TEXT = (Path(__file__).parents[2] / "docs" / "designs.md").read_text(encoding="utf-8")
-EXAMPLES = dict(re.findall(r"```yaml\n# sweep: (\w+)\n(.*?)```", TEXT, flags=re.DOTALL))
+BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
+EXAMPLES = {
+    named[1]: block
+    for block in BLOCKS
+    if (named := re.search(r"^# sweeps/(\w+)\.yaml$", block, re.M))
+}
+"""By the name of the file into which a reader pastes it, whole."""
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_is_a_sound_plan(name, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sweeps").mkdir()
-    text = "# @package _global_\n" + EXAMPLES[name]
-    (tmp_path / "sweeps" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "sweeps" / f"{name}.yaml").write_text(EXAMPLES[name], encoding="utf-8")
     assert len(plan_sweep([f"sweep={name}"]).arms) >= 4
+
+
+def test_every_block_that_is_a_sweep_is_one_of_them() -> None:
+    assert sum("\nsweep:\n" in block for block in BLOCKS) == len(EXAMPLES)
 
 
 def test_every_design_is_documented() -> None:
