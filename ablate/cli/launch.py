@@ -16,6 +16,7 @@ from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
 from ablate.launch.retrying import RETRIED, mend_states, refuse_edited
+from ablate.launch.room import check_fits_here
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
 from ablate.track.client import why_offline
@@ -151,6 +152,8 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str], as_json: bo
         status = state.status if state else "new"
         trials.append({"id": planned.id, "status": status,
                        "runs": status not in ENDED or status in again})  # fmt: skip
+    if any(trial["runs"] for trial in trials):
+        _check_fit(plan)
     if as_json:
         print(json.dumps({"study": study.name, "trials": trials}, indent=2))
         return
@@ -163,6 +166,11 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str], as_json: bo
         f"{run} of {len(plan.trials)} trials would run, {workers} at once on the CPU. "
         "Nothing was written."
     )
+
+
+def _check_fit(plan: Plan) -> None:
+    for arm in plan.arms:
+        check_fits_here(arm.config, f"Arm {arm.name}")
 
 
 def _refuse_force(plan: Plan) -> None:

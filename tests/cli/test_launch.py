@@ -226,6 +226,24 @@ def test_text_that_was_edited_between_two_launches_is_refused_and_nothing_runs(
     assert call("train", *sweep[1:], "train.steps=2", "study=mine", "seed=7")[0] == 2
 
 
+def test_a_plan_and_a_dry_run_say_that_an_arm_does_not_fit_this_machine(
+    call: Call, sweep: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of the launch; on SLURM it is another machine."""
+    monkeypatch.setattr("ablate.train.host.host_memory", lambda: 2**20)
+    said = "this machine has 1.0 MiB"
+    code, out, _ = call("plan", *sweep, "train.device=cpu", "--json")
+    assert code == 0, "a plan may be made for another machine"
+    assert said in " ".join(json.loads(out)["notes"])
+    code, out, err = call("launch", *sweep, "train.device=cpu", "--dry-run")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "ablate launch: Arm " in err
+    slurm = ["cluster=slurm", "cluster.time=10m", "cluster.memory=1G"]
+    assert said not in call("plan", *sweep, *slurm, "--json")[1]
+    assert not Path("runs").exists()
+
+
 def test_a_dry_run_for_slurm_shows_its_request_where_there_is_no_slurm(
     call: Call, sweep: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
