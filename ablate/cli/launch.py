@@ -61,6 +61,7 @@ def main(argv: Sequence[str]) -> int:
     for line in stack_lines(plan):
         print(line, file=sys.stderr)
     _refuse_force(plan)
+    _refuse_hold(plan, options.hold)
     study, mended = study_of(plan), []
     if study.exists() and not options.dry_run:
         mended = mend_configs(plan)  # refuses another plan at once
@@ -177,6 +178,13 @@ def _refuse_force(plan: Plan) -> None:
     if plan.trials[0].config["force"]:
         remedy = "Launch another study (study=NAME), or force single trials with `ablate train`"
         raise ConfigError("force", True, "would repeat every finished trial of the study", remedy)
+
+
+def _refuse_hold(plan: Plan, hold: bool) -> None:
+    where = plan.trials[0].config["cluster"]["name"]
+    if hold and where != "slurm":
+        remedy = "Write cluster=slurm, or leave --hold out"
+        raise ConfigError("cluster", where, "has no queue in which --hold could keep a job", remedy)
 
 
 def _parser() -> Parser:
