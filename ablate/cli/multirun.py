@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.cli.multirun_choices import Choices, choices_of
 from ablate.cli.multirun_launchers import show_dry_run, with_cluster
+from ablate.config.sweep_file import sweeps_by_name
 from ablate.errors import AblateError, ConfigError, TrialError
 from ablate.launch.room import check_fits_here
 from ablate.launch.singles import record_single
@@ -79,7 +80,7 @@ def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
         ConfigError: before anything is written, where any of the jobs is illegal.
         TrialError: naming the trials that failed.
     """
-    parsed = _parse(overrides)
+    parsed = _parse(sweeps_by_name(overrides, Path.cwd()))
     ours = [o for o in parsed if not _is_hydras(o)]
     choices = choices_of(parsed)
     given = {o.key_or_group: o for o in parsed}
