@@ -36,8 +36,8 @@ EXAMPLES = """\
   ablate extend hello sweep.seeds=6                        three more seeds for every arm
   ablate extend hello sweep.seeds=6 --dry-run              what would be added
   ablate extend hello 'sweep.factors.bias=["bias=none"]'   one more factor
-  ablate extend hello --replace norm-mine                  this arm, as its code is now
-  ablate extend hello --adopt qk_norm                      the next round, on top of this arm
+  ablate extend mine --replace norm-mine                   this arm, as its code is now
+  ablate extend hello --adopt +qk_norm                     the next round, on top of this arm
 """
 
 

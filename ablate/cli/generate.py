@@ -15,11 +15,11 @@ from ablate.errors import AblateError
 __all__ = ["main"]
 
 EXAMPLES = """\
-  ablate generate hello/rope-s0 "In the beginning"
-  ablate generate hello/rope-s0 "In the beginning" --temperature 0.8 --top-p 0.95 --seed 1
-  ablate generate hello/rope-s0 "In the beginning" --tokens 500 cache=dynamic cache.budget=128
-  ablate generate hello/rope-s0 "In the beginning" cache=preheated cache.preheat=1024
-  ablate generate hello/rope-s0 -- cache=lru             behind -- a prompt, whatever it is
+  ablate generate hello/qk_norm-s0 "In the beginning"
+  ablate generate hello/qk_norm-s0 "In the beginning" --temperature 0.8 --top-p 0.95 --seed 1
+  ablate generate hello/qk_norm-s0 "In the beginning" --tokens 500 cache=dynamic cache.budget=128
+  ablate generate hello/qk_norm-s0 "In the beginning" cache=preheated cache.preheat=1024
+  ablate generate hello/qk_norm-s0 -- cache=lru             behind -- a prompt, whatever it is
 """
 
 DESCRIPTION = """\

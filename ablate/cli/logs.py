@@ -20,11 +20,11 @@ __all__ = ["main"]
 
 EXAMPLES = """\
   ablate logs hello                  of every failed trial
-  ablate logs hello rope-s0          of the trial whose id contains this (or hello/rope-s0)
-  ablate logs hello rope-s0 -f       as it grows, also over a requeue
+  ablate logs hello qk_norm-s0       of the trial whose id contains this (or hello/qk_norm-s0)
+  ablate logs hello qk_norm-s0 -f    as it grows, also over a requeue
   ablate logs hello -f               of all that run, each line with its trial
-  ablate logs hello rope-s0 --attempt 1
-  ablate logs hello rope-s0 --tail 20
+  ablate logs hello qk_norm-s0 --attempt 1
+  ablate logs hello qk_norm-s0 --tail 20
 """
 
 LOOK_SECONDS = 0.3

@@ -24,10 +24,10 @@ EXAMPLES = """\
   ablate train size=tiny                             a small model on the King James Bible
   ablate train size=tiny position=rope seed=1        another arm; it joins the same study
   ablate train size=tiny train.steps=500 study=try   a study of its own
-  ablate train data.path=my_texts/                   your own text
+  ablate train size=tiny data.path=my_texts/         your own text
   ablate train -m size=tiny position=rope,alibi seed=0,1    a Hydra multirun, recorded as a study
   ablate train -m hydra/launcher=slurm position=rope,alibi  its jobs on SLURM
-  ablate train -m hydra/sweeper=ablate design=ladder 'norm=choice(rms)' 'position=choice(rope)'
+  ablate train -m hydra/sweeper=ablate design=ladder size=tiny 'norm=choice(rms)' 'clip=choice(agc)'
   ablate report train                                what came out of it
 """
 

@@ -14,6 +14,7 @@ import pytest
 from ablate.cli import VERBS
 from ablate.config.fingerprint import trial_id
 from ablate.errors import DataError
+from ablate.plan import plan_sweep
 from ablate.rundir import STATUSES, StudyDir
 from ablate.train import run_trial
 
@@ -145,6 +146,30 @@ def test_every_verb_explains_itself_with_examples(call: Call, verb: str) -> None
     assert (code, err) == (0, "")
     assert "examples:" in out
     assert f"ablate {verb}" in out
+
+
+def test_the_examples_name_trials_and_arms_that_the_demo_has(call: Call) -> None:
+    """Each word as `pick_trial` and `pick_trials` read it, against the plan of sweep=hello."""
+    plan = plan_sweep(["sweep=hello"])
+    ids, arms = [t.id for t in plan.trials], [arm.name for arm in plan.arms]
+    seen = 0
+    for verb in [*VERBS, "spikes replay"]:
+        _, out, _ = call(*verb.split(), "--help")
+        for line in out.splitlines():
+            words = line.strip().split("   ")[0].split()
+            if words[:1] != ["ablate"]:
+                continue
+            named = [w.partition("/")[2] for w in words if w.startswith("hello/")]
+            if words[2:3] == ["hello"] and words[1] in ("logs", "cancel", "retry"):
+                named += [w for w in words[3:] if not w.startswith("-") and not w.isdigit()]
+            for flag in ("--adopt", "--replace"):
+                if flag in words and "hello" in words:
+                    assert words[words.index(flag) + 1] in arms, line
+                    seen += 1
+            for word in named:
+                assert word in arms or sum(word in id for id in ids) == 1, line
+                seen += 1
+    assert seen >= 15
 
 
 def test_no_verb_shows_all_verbs(call: Call) -> None:
