@@ -138,6 +138,8 @@ def _show(study: StudyDir, extension: Extension, options: Any) -> None:
         print(f"new      {trial.id}")
     if entry["exploratory"]:
         print(f"The result will be marked exploratory: {entry['exploratory']}.")
+    elif entry["look"] is None:  # no looks are declared, and no seeds were added
+        print(f"To be judged at alpha {entry['alpha']:.3g}, as before.")
     else:
         print(f"Look {entry['look']}, to be judged at alpha {entry['alpha']:.3g}.")
     if options.dry_run:
