@@ -144,6 +144,7 @@ def test_a_short_window_says_what_it_does_not_show(
         text = "\n".join(shown)
         assert text.count("failed") >= 1
         assert ("more lines" in text) or ("more trials" in text) or rows == 60
+        assert "more trials: --all" not in text, "which `ablate watch` does not have"
 
 
 # ---- list and logs
@@ -157,7 +158,10 @@ def test_logs_are_found_by_study_trial_path_or_a_part_of_its_name(
     wanted = f"log of {trial.id}\n"
     for words in (["mine", "arm0-s0"], ["mine/arm0-s0"], [str(trial.path)]):
         assert call("logs", *words)[1] == wanted
-    assert call("logs", "mine")[1] == f"log of {study.trials()[1].id}\n", "those that failed"
+    failed = study.trials()[1]
+    (attempt,) = failed.attempts()
+    said = f"==> {attempt.log_path.relative_to(tmp_path)} <==\nlog of {failed.id}\n"
+    assert call("logs", "mine")[1].endswith(said), "those that failed, each below its header"
     assert call("logs", "mine", "arm2")[0] == 2
     assert call("logs", "mine", trial.id, "--tail", "0")[1] == ""
 
