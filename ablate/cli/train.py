@@ -5,6 +5,8 @@ multirun.
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from ablate.errors import AblateError, ConfigError, DivergedError, TrialError
 from ablate.rundir import State, StudyDir, TrialDir
 from ablate.rundir.configuration import mend_config
 from ablate.rundir.names import CONFIG
+from ablate.track.client import FOLDER, choose_mode
 
 __all__ = ["failure", "main", "recorded", "run_single"]
 
@@ -166,6 +169,11 @@ def _story(trial: TrialDir, state: State) -> str:
     ]
     lines += [f"  {key:<18}{_figure(summary[key])}" for key in shown]
     lines.append(f"  {'files':<18}{trial.path}")
+    track = trial.config().get("track") or {}
+    if track.get("name") == "wandb" and choose_mode(track["mode"], os.environ) == "offline":
+        word = shlex.quote(trial.study_path.name)
+        said = f"offline, in {trial.path / FOLDER}: `ablate sync {word}` sends it"
+        lines.append(f"  {'wandb':<18}{said}")
     return "\n".join(lines)
 
 
