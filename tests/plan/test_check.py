@@ -137,7 +137,7 @@ def test_a_class_that_looks_at_its_values_is_checked_and_its_activations_are_not
     ("line", "said"),
     [
         ("return x[..., :-1]", "is written at {file}:6"),
-        ("return x @ x", "raised it at {file}:7"),
+        ("return x @ x[:, :3]", "raised it at {file}:7"),
         ("raise ValueError('my own bug')", "raised it at {file}:7"),
     ],
 )
