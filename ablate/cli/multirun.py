@@ -59,6 +59,7 @@ class Job:
         print(
             f"{trial.id}: {state.status}",
             *(f"{k} {summary[k]:.4f}" for k in ("val/bpb",) if summary.get(k)),
+            flush=True,  # before what is said on standard error at the end
         )
         return objective(trial, state)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
-from ablate.cli.progress import progress_of_trial
+from ablate.cli.progress import progress_of_trial, why
 from ablate.errors import AblateError, ConfigError, DivergedError, TrialError
 from ablate.rundir import State, StudyDir, TrialDir
 from ablate.rundir.configuration import mend_config
@@ -159,8 +159,8 @@ def recorded(
 
 def _story(trial: TrialDir, state: State) -> str:
     lines = [f"{trial.id}: {state.status} at step {state.step} of {state.steps}"]
-    if state.reason and state.status == "diverged":
-        lines[0] += f" ({state.reason})"
+    if why(state) and state.status == "diverged":
+        lines[0] += f" ({why(state)})"
     summary = trial.summary() or {}
     shown = [
         k
