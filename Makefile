@@ -69,7 +69,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "== The pinned packages of requirements.lock (a few minutes the first time)"
-	@TORCH=$(TORCH) $(BIN)/python .ci/check_torch.py requirements.lock
+	@TORCH=$(TORCH) GOAL="$(MAKECMDGOALS)" $(BIN)/python .ci/check_torch.py requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

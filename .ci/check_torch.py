@@ -17,8 +17,8 @@ from pathlib import Path
 REFUSAL = """\
 make: pip would fetch the CUDA build of {pin} (several GB), and this machine has no NVIDIA GPU.
 Point pip at PyTorch's CPU wheels, by the index that https://pytorch.org/get-started/locally names
-for Linux, pip and CPU:  PIP_EXTRA_INDEX_URL=<that index> make install
-To take the CUDA build all the same:  make install TORCH=cuda
+for Linux, pip and CPU:  PIP_EXTRA_INDEX_URL=<that index> make {goal}
+To take the CUDA build all the same:  make {goal} TORCH=cuda
 """
 
 
@@ -41,7 +41,7 @@ def main(lock: str) -> int:
         return 0
     pin = next(line for line in Path(lock).read_text().splitlines() if line.startswith("torch=="))
     if needs_cuda(pin):
-        sys.stderr.write(REFUSAL.format(pin=pin))
+        sys.stderr.write(REFUSAL.format(pin=pin, goal=os.environ.get("GOAL") or "install"))
         return 2
     return 0
 

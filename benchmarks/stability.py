@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import sem, t
 
+from ablate.errors import AblateError
 from ablate.rundir import StudyDir
 
 WORDS = (
@@ -71,7 +72,11 @@ def table(study: StudyDir) -> str:
         if not rows or trial.live_state().status not in ("done", "diverged"):
             continue
         figures = _figures(rows, trial.summary() or {})
-        found.setdefault(entry["arm"], {}).setdefault(entry["seed"], {})[entry["lr"]] = figures
+        # Without a bracket the manifest names no rate: every trial of the arm has its own one.
+        rate = trial.config()["optim"]["lr"] if entry["lr"] is None else entry["lr"]
+        found.setdefault(entry["arm"], {}).setdefault(entry["seed"], {})[rate] = figures
+    if not found:
+        raise AblateError(f"No trial of {study.name} has come to its end: launch it first.")
     rates = sorted({lr for arm in found.values() for seed in arm.values() for lr in seed})
     losses = {
         arm: [_mean([s[lr]["loss"] for s in seeds.values() if lr in s]) for lr in rates]

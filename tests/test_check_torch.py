@@ -47,6 +47,16 @@ def test_a_cuda_build_is_refused_with_the_remedy(check, lock, monkeypatch, capsy
     assert "TORCH=cuda" in said
 
 
+def test_the_remedy_repeats_what_was_asked_of_make(check, lock, monkeypatch, capsys):
+    answer(monkeypatch, "nvidia-cublas-cu12")
+    for goal, said in (("demo", "make demo"), ("", "make install")):
+        monkeypatch.setenv("GOAL", goal)
+        assert check.main(lock) == 2
+        err = capsys.readouterr().err
+        assert f"PIP_EXTRA_INDEX_URL=<that index> {said}\n" in err
+        assert f"{said} TORCH=cuda" in err
+
+
 def test_a_cpu_build_a_gpu_and_an_explicit_wish_pass(check, lock, monkeypatch):
     answer(monkeypatch, "filelock")
     assert check.main(lock) == 0

@@ -32,8 +32,10 @@ class Parser(argparse.ArgumentParser):
         """Flags and words in any order; whatever looks like an unknown flag is refused."""
         known, rest = self.parse_known_intermixed_args(list(argv))
         if rest:
-            options = [o for action in self._actions for o in action.option_strings]
+            options = [o for a in self._actions for o in a.option_strings if a.dest != "help"]
             hint = closest(rest[0].partition("=")[0], options)
+            if "Did you mean" not in hint and any(a.metavar == "KEY=VALUE" for a in self._actions):
+                hint = "A field is written without dashes, KEY=VALUE"
             raise AblateError(f"{rest[0]} is not an option of `{self.prog}`. {hint}")
         for action in self._actions:
             value = getattr(known, action.dest, None) if action.option_strings else None
@@ -44,10 +46,12 @@ class Parser(argparse.ArgumentParser):
         return known
 
 
-def reading_parser(verb: str, *, description: str, examples: str) -> Parser:
-    """For verbs that read studies: `--json` and `--runs-dir`."""
+def reading_parser(
+    verb: str, *, description: str, examples: str, json: str = "one JSON object on standard output"
+) -> Parser:
+    """For verbs that read studies: `--json`, which prints what `json` says, and `--runs-dir`."""
     parser = Parser(verb, description=description, examples=examples)
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--json", action="store_true", help=json)
     parser.add_argument("--runs-dir", default="runs", help="where studies lie (or runs_dir=...)")
     return parser
 

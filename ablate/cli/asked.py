@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ablate.config.compose import Composer
+from ablate.config.options import locate
 from ablate.config.overrides import parse_override
-from ablate.errors import ConfigError, PlanError
+from ablate.config.sweep_file import sweep_of_file
+from ablate.errors import ConfigError, PlanError, StudyError
 from ablate.plan import Plan, frozen_plan, plan_sweep, refuse_too_large, resolve
-from ablate.rundir import find_study
+from ablate.rundir import StudyDir, find_study
 
 __all__ = ["asked_plan"]
 
@@ -49,8 +52,20 @@ def asked_plan(words: Sequence[str]) -> Plan:
                 "Here only cluster, resources, site, track and runs_dir can be said; `ablate "
                 "extend` adds seeds and arms",
             )
-    plan = frozen_plan(find_study(names[0], runs_dir))
+    plan = frozen_plan(_study(names[0], runs_dir))
     return _placed(plan, kept) if kept else plan
+
+
+def _study(word: str, runs_dir: str) -> StudyDir:
+    try:
+        return find_study(word, runs_dir)
+    except StudyError as error:
+        cwd = Path.cwd()
+        name = sweep_of_file(word, cwd)
+        if locate("sweep", name, cwd) is None:
+            raise
+        said = f"{error} There is a sweep of that name: write sweep={name}."
+        raise StudyError(said) from None
 
 
 def _placed(plan: Plan, overrides: Sequence[str]) -> Plan:

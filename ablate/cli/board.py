@@ -63,19 +63,20 @@ def board(status: Mapping[str, Any], screen: Screen, *, everything: bool = False
         screen: no line is wider, but for a trial's id, which must be whole to be pasted.
         everything: a line for every trial, however many there are.
     """
-    trials = status["trials"]
+    trials, study = status["trials"], status["study"]
     lines = _head(status, screen)
     room = ALL_UP_TO if screen.rows is None else min(ALL_UP_TO, screen.rows - len(lines) - 6)
     if everything or len(trials) <= room:
         lines += _table(trials, screen)
     else:
-        lines += _by_arm(trials, screen)
+        how = "--all" if screen.rows is None else f"ablate status {shlex.quote(study)} --all"
+        lines += _by_arm(trials, screen, how)
         shown = _interesting(trials)
         if shown:
             lines += ["", *_table(shown, screen)]
         left = len(trials) - len(shown)
-        lines.append(screen.paint(cut(f"... and {left} more trials: --all", screen.width), "dim"))
-    lines += _errors(trials, status["study"], screen)
+        lines.append(screen.paint(cut(f"... and {left} more trials: {how}", screen.width), "dim"))
+    lines += _errors(trials, study, screen)
     wrong = [f"damaged: {said}" for said in damages_of(trials)]
     return [*lines, *([""] if wrong else []), *wrong]
 
@@ -146,10 +147,11 @@ def _table(trials: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
 
 
 def _stacked(rows: Sequence[tuple[tuple[str, ...], str]], screen: Screen) -> list[str]:
-    """Each id on a line of its own, and below it the rest."""
-    lines = []
+    """Each id on a line of its own, and below it the rest, each with its title."""
+    lines, words = [], ("step ", "loss ", "left ", "on ", "attempt ", "")
     for cells, style in rows[1:]:
-        status, rest = cells[1], "  ".join(filter(None, cells[2:]))
+        status, found = cells[1], zip(words, cells[2:], strict=True)
+        rest = "  ".join(f"{word}{cell}" for word, cell in found if cell)
         lines += [cells[0], "  " + screen.paint(status, style) + "  "
                   + cut(rest, screen.width - len(status) - 4)]  # fmt: skip
     return lines
@@ -175,7 +177,8 @@ def _row(t: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _by_arm(trials: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
+def _by_arm(trials: Sequence[Mapping[str, Any]], screen: Screen, how: str) -> list[str]:
+    """`how` all of them can be seen."""
     arms: dict[str, dict[str, int]] = {}
     for t in trials:
         arm = arms.setdefault(t["arm"], dict.fromkeys(STATUSES, 0))
@@ -193,7 +196,7 @@ def _by_arm(trials: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
         lines.append(f"{_middle(name, width).ljust(width)}  {counts}")
     if len(arms) > len(names) + len(folded):
         rest = len(arms) - len(names) - len(folded)
-        lines.append(screen.paint(f"... and {rest} more arms: --all", "dim"))
+        lines.append(screen.paint(f"... and {rest} more arms: {how}", "dim"))
     for status in dict.fromkeys(folded.values()):
         alike = [a for a, s in folded.items() if s == status]
         which = f"{alike[0]} ... {alike[-1]}" if len(alike) > 1 else alike[0]

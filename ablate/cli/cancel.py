@@ -21,8 +21,8 @@ __all__ = ["main"]
 
 EXAMPLES = """\
   ablate cancel hello                      all that has not ended
-  ablate cancel hello rope-s0 rope-s1      the trials whose ids contain these
-  ablate cancel hello rope                 an arm
+  ablate cancel hello rms-s0 rms-s1        the trials whose ids contain these
+  ablate cancel hello +qk_norm             an arm
   ablate cancel hello --dry-run
 """
 

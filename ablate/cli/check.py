@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ablate.config.imports import own_code
 from ablate.errors import AblateError, PlanError
 from ablate.model import compare as models
 from ablate.model.activations import activations
@@ -124,8 +125,15 @@ def _build(arm: PlannedArm, model: ModelConfig) -> tuple[int, models.Built]:
     try:
         return models.meta_parameters(model), models.build(model, length)
     except Exception as error:  # classes of the user's own raise what they like
-        kind = "" if isinstance(error, AblateError) else f"{type(error).__name__}: "
-        raise PlanError(f"Arm {arm.name} cannot be built: {kind}{error}") from error
+        if isinstance(error, AblateError):
+            raise PlanError(f"Arm {arm.name} cannot be built: {error}") from error
+        said = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
+        if own := own_code(error, {f"model.{k}": v for k, v in arm.config["model"].items()}):
+            said += (
+                f". {own}. Mend it: it is given tensors of any width in their last axis, and "
+                "returns the same shape (an activation `multiplier` times that width)"
+            )
+        raise PlanError(f"Arm {arm.name} cannot be built: {said}.") from error
 
 
 def _alike(model: ModelConfig, reference: ModelConfig) -> ModelConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ __all__ = ["main"]
 EXAMPLES = """\
   ablate data prepare                       the default corpus
   ablate data prepare data=asv
-  ablate data prepare data.path=my_texts/ data.tokenizer=bpe
+  ablate data prepare data=kjv_bpe data.path=my_texts/       tokens of a BPE trained on them
   ablate data prepare data.path=my_texts/ --out my_tokens/   a folder that data.path= takes
 """
 
@@ -55,4 +56,6 @@ def main(argv: Sequence[str]) -> int:
             f"The data are ready: vocabulary {data.vocab_size}, "
             f"fingerprint {data.fingerprint[:16]}, in {folder}."
         )
+        if options.out is not None:
+            print(f"To train on them: data.path={shlex.quote(options.out)} {data.of_model()}")
     return 0

@@ -16,7 +16,7 @@ from ablate.rundir import StudyDir, TrialDir
 __all__ = ["differences", "main"]
 
 EXAMPLES = """\
-  ablate diff hello/baseline-s0 hello/rope-s0
+  ablate diff hello/baseline-s0 hello/qk_norm-s0
   ablate diff runs/a/trials/x-s0-12345678 runs/b/trials/x-s0-87654321 --json
 """
 

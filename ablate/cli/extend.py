@@ -36,8 +36,8 @@ EXAMPLES = """\
   ablate extend hello sweep.seeds=6                        three more seeds for every arm
   ablate extend hello sweep.seeds=6 --dry-run              what would be added
   ablate extend hello 'sweep.factors.bias=["bias=none"]'   one more factor
-  ablate extend hello --replace norm-mine                  this arm, as its code is now
-  ablate extend hello --adopt qk_norm                      the next round, on top of this arm
+  ablate extend mine --replace norm-mine                   this arm, as its code is now
+  ablate extend hello --adopt +qk_norm                     the next round, on top of this arm
 """
 
 
@@ -138,6 +138,8 @@ def _show(study: StudyDir, extension: Extension, options: Any) -> None:
         print(f"new      {trial.id}")
     if entry["exploratory"]:
         print(f"The result will be marked exploratory: {entry['exploratory']}.")
+    elif entry["look"] is None:  # no looks are declared, and no seeds were added
+        print(f"To be judged at alpha {entry['alpha']:.3g}, as before.")
     else:
         print(f"Look {entry['look']}, to be judged at alpha {entry['alpha']:.3g}.")
     if options.dry_run:

@@ -10,16 +10,16 @@ from typing import Any
 
 from ablate.cli.arguments import reading_parser, take_runs_dir
 from ablate.cli.trials import find_trial
-from ablate.errors import AblateError
+from ablate.errors import AblateError, ConfigError
 
 __all__ = ["main"]
 
 EXAMPLES = """\
-  ablate generate hello/rope-s0 "In the beginning"
-  ablate generate hello/rope-s0 "In the beginning" --temperature 0.8 --top-p 0.95 --seed 1
-  ablate generate hello/rope-s0 "In the beginning" --tokens 500 cache=dynamic cache.budget=128
-  ablate generate hello/rope-s0 "In the beginning" cache=preheated cache.preheat=1024
-  ablate generate hello/rope-s0 -- cache=lru             behind -- a prompt, whatever it is
+  ablate generate hello/qk_norm-s0 "In the beginning"
+  ablate generate hello/qk_norm-s0 "In the beginning" --temperature 0.8 --top-p 0.95 --seed 1
+  ablate generate hello/qk_norm-s0 "In the beginning" --tokens 500 cache=dynamic cache.budget=128
+  ablate generate hello/qk_norm-s0 "In the beginning" cache=preheated cache.preheat=1024
+  ablate generate hello/qk_norm-s0 -- cache=lru             behind -- a prompt, whatever it is
 """
 
 DESCRIPTION = """\
@@ -64,7 +64,15 @@ def main(argv: Sequence[str]) -> int:
         seed=options.seed,
         cache=_cache(overrides),
     )
-    found = continue_text(trial, prompt, wish)
+    try:
+        found = continue_text(trial, prompt, wish)
+    except ConfigError as error:
+        if error.field != "model.max_sequence_length":
+            raise
+        raise AblateError(
+            f"--tokens {wish.tokens}: with the prompt that is more than the {error.value} "
+            "positions that this trial's model has learnt. Ask for fewer, or shorten the prompt."
+        ) from error
     if options.json:
         shown = {"trial": trial.id, "step": found.step, "attempt": found.attempt, "prompt": prompt}
         print(json.dumps({**shown, "texts": found.texts, "scores": found.scores}, indent=2))

@@ -17,6 +17,7 @@ from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
 from ablate.launch.retrying import RETRIED, mend_states, refuse_edited
+from ablate.launch.room import check_fits_here
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
 from ablate.track.client import why_offline
@@ -61,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
     for line in stack_lines(plan):
         tell(line)
     _refuse_force(plan)
+    _refuse_hold(plan, options.hold)
     study, mended = study_of(plan), []
     if study.exists() and not options.dry_run:
         mended = mend_configs(plan)  # refuses another plan at once
@@ -152,6 +154,8 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str], as_json: bo
         status = state.status if state else "new"
         trials.append({"id": planned.id, "status": status,
                        "runs": status not in ENDED or status in again})  # fmt: skip
+    if any(trial["runs"] for trial in trials):
+        _check_fit(plan)
     if as_json:
         print(json.dumps({"study": study.name, "trials": trials}, indent=2))
         return
@@ -166,10 +170,22 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str], as_json: bo
     )
 
 
+def _check_fit(plan: Plan) -> None:
+    for arm in plan.arms:
+        check_fits_here(arm.config, f"Arm {arm.name}")
+
+
 def _refuse_force(plan: Plan) -> None:
     if plan.trials[0].config["force"]:
         remedy = "Launch another study (study=NAME), or force single trials with `ablate train`"
         raise ConfigError("force", True, "would repeat every finished trial of the study", remedy)
+
+
+def _refuse_hold(plan: Plan, hold: bool) -> None:
+    where = plan.trials[0].config["cluster"]["name"]
+    if hold and where != "slurm":
+        remedy = "Write cluster=slurm, or leave --hold out"
+        raise ConfigError("cluster", where, "has no queue in which --hold could keep a job", remedy)
 
 
 def _parser() -> Parser:

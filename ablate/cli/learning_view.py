@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.amount import amount
+from ablate.cli.progress import duration
 
 if TYPE_CHECKING:
     from ablate.plan import Plan
@@ -51,7 +52,7 @@ def learning_lines(plan: Plan, *, before: bool = True) -> list[str]:
     metric, smallest = plan.decide["metric"], plan.decide["smallest_effect"]
     lines = _pilot(plan) if before else []
     if noise.sd is None:
-        return [*lines, f"Smallest detectable effect: unknown ({learning.reason})."]
+        return [*lines, f"Smallest detectable effect: unknown, since {noise.source}."]
     degrees = f", {noise.df} degrees of freedom" if noise.df else ""
     said = f"sd {noise.sd:.2g} paired by seed"
     if noise.kind == "pilot":
@@ -112,10 +113,8 @@ def _pilot(plan: Plan) -> list[str]:
 
 def cost_lines(plan: Plan) -> list[str]:
     cost = plan.cost
-    hours = "Hours: unknown" if cost.hours is None else f"{_hours(cost.hours)} of trials"
+    hours = "Hours: unknown"
+    if cost.hours is not None:
+        hours = f"{duration(3600 * cost.hours)} of trials"
     disk = f"about {amount(cost.disk)}B on disk"
     return [f"Cost: {amount(cost.flops)}FLOPs, {disk}. {hours} ({cost.speed})."]
-
-
-def _hours(hours: float) -> str:
-    return f"{hours * 60:.2g} minutes" if hours < 1 else f"{hours:.3g} hours"

@@ -20,11 +20,11 @@ __all__ = ["main"]
 
 EXAMPLES = """\
   ablate logs hello                  of every failed trial
-  ablate logs hello rope-s0          of the trial whose id contains this (or hello/rope-s0)
-  ablate logs hello rope-s0 -f       as it grows, also over a requeue
+  ablate logs hello qk_norm-s0       of the trial whose id contains this (or hello/qk_norm-s0)
+  ablate logs hello qk_norm-s0 -f    as it grows, also over a requeue
   ablate logs hello -f               of all that run, each line with its trial
-  ablate logs hello rope-s0 --attempt 1
-  ablate logs hello rope-s0 --tail 20
+  ablate logs hello qk_norm-s0 --attempt 1
+  ablate logs hello qk_norm-s0 --tail 20
 """
 
 LOOK_SECONDS = 0.3
@@ -61,8 +61,10 @@ def main(argv: Sequence[str]) -> int:
     if not logs:
         print(f"No trial of {study.name} has failed. Name one to see its log.", file=sys.stderr)
     for attempt, text in zip(logs, texts, strict=True):
-        print(f"==> {attempt.log_path} <==", file=sys.stderr, flush=True)
-        print(text, end="")
+        # The headers part the logs of a study; that of the one trial that was named is whole.
+        to = sys.stderr if chosen else sys.stdout
+        print(f"==> {attempt.log_path} <==", file=to, flush=True)
+        print(text, end="" if chosen or text.endswith("\n") or not text else "\n")
     return _say_damages(study, chosen)
 
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.cli.multirun_choices import Choices, choices_of
 from ablate.cli.multirun_launchers import show_dry_run, with_cluster
+from ablate.config.sweep_file import sweeps_by_name
 from ablate.errors import AblateError, ConfigError, TrialError
+from ablate.launch.room import check_fits_here
 from ablate.launch.singles import record_single
 from ablate.rundir import State, StudyDir, TrialDir
 
@@ -57,6 +59,7 @@ class Job:
         print(
             f"{trial.id}: {state.status}",
             *(f"{k} {summary[k]:.4f}" for k in ("val/bpb",) if summary.get(k)),
+            flush=True,  # before what is said on standard error at the end
         )
         return objective(trial, state)
 
@@ -78,7 +81,7 @@ def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
         ConfigError: before anything is written, where any of the jobs is illegal.
         TrialError: naming the trials that failed.
     """
-    parsed = _parse(overrides)
+    parsed = _parse(sweeps_by_name(overrides, Path.cwd()))
     ours = [o for o in parsed if not _is_hydras(o)]
     choices = choices_of(parsed)
     given = {o.key_or_group: o for o in parsed}
@@ -94,7 +97,11 @@ def run_multirun(overrides: Sequence[str], *, dry_run: bool = False) -> int:
         jobs, ids = _dry_jobs(choices, parsed, study_lines, common)
         return show_dry_run(choices, jobs, common, ids)
     jobs = _jobs(choices, parsed)
+    from ablate.launch.preflight import check_training_of_all
+
     singles = _check(choices, jobs, study_lines, common)
+    if choices.here:
+        check_training_of_all((f"Arm {s.arm.name}", s.trial.config) for s in singles)
     for single in singles:
         # In their order, so that the first arm is the baseline whoever is quickest.
         record_single(single)
@@ -184,6 +191,8 @@ def _dry_jobs(
 
         ours = [*(o for o in parsed if not _is_hydras(o)), *_parse(study)]
         plan, planned = plan_multirun(ours, DEFAULT_STUDY)
+        for arm in plan.arms if choices.here else ():
+            check_fits_here(arm.config, f"Arm {arm.name}")
         return planned, [trial.id for trial in plan.trials]
     jobs = _jobs(choices, parsed)
     if jobs is None:
@@ -191,7 +200,9 @@ def _dry_jobs(
             "Which trials there will be, the sweeper decides while they run, so there is nothing "
             "to show beforehand. Leave out --dry-run."
         )
-    _check(choices, jobs, study, common)
+    singles = _check(choices, jobs, study, common)
+    for single in singles if choices.here else ():
+        check_fits_here(single.trial.config, f"Arm {single.arm.name}")
     return [[*job, *study] for job in jobs], None
 
 

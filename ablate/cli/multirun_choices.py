@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["Choices", "choices_of"]
 
 PLUGINS = ("hydra/launcher", "hydra/sweeper")
+HERE = ("basic", "local", "joblib")
+"""Launchers that start nothing elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     launcher: str
     sweeper: str
+
+    @property
+    def here(self) -> bool:
+        """Whether the jobs run on this machine."""
+        return self.launcher in HERE
 
     def check(self, cluster: Mapping[str, Any]) -> None:
         """The section `cluster` and the launcher mean the same place.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from ablate.cli.arguments import Parser
 from ablate.cli.asked import asked_plan
 from ablate.config.schema import DataConfig
+from ablate.launch.room import too_large_here
 from ablate.plan import Plan
 
 __all__ = ["main"]
@@ -51,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
     plan = asked_plan(options.overrides)
     _glance_at_data(plan)
+    plan = dataclasses.replace(plan, notes=[*plan.notes, *_too_large(plan)])
     checks = None
     if options.check:
         from ablate.cli.check import check  # imports torch
@@ -87,6 +90,15 @@ def _glance_at_data(plan: Plan) -> None:
             seen.append((data, length, model))
             if glance(data, length):
                 data.check_vocabulary(model)
+
+
+def _too_large(plan: Plan) -> list[str]:
+    """That the arm which needs most does not fit this machine, which the launch would refuse. The
+    plan stands: it may be made here for another machine.
+    """
+    arm = max(plan.arms, key=lambda arm: arm.memory.peak)
+    said = too_large_here(arm.config)
+    return [f"a launch on this machine would be refused: arm {arm.name} {said}"] if said else []
 
 
 def _print(plan: Plan, checks: list | None) -> None:  # type: ignore[type-arg]

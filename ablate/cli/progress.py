@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Bar", "Counted", "Lines", "duration", "progress_of_trial", "tell"]
+if TYPE_CHECKING:
+    from ablate.rundir import State
+
+__all__ = ["Bar", "Counted", "Lines", "duration", "progress_of_trial", "tell", "why"]
 
 LINES = 10
 """Plain lines that a trial prints."""
@@ -130,6 +133,11 @@ def metrics(row: dict[str, Any]) -> str:
     if row.get("tokens_per_second"):
         parts.append(f"{row['tokens_per_second']:,.0f} tokens/s")
     return "  ".join(parts)
+
+
+def why(state: State) -> str:
+    """The reason of a state, without the step that is said before it."""
+    return (state.reason or "").removeprefix(f"diverged at step {state.step}").lstrip(": ")
 
 
 def duration(seconds: float) -> str:

@@ -24,8 +24,8 @@ EXAMPLES = """\
   ablate retry hello                     what failed or was cancelled
   ablate retry hello --failed            only what failed
   ablate retry hello --diverged          from the start; by default a divergence is a result
-  ablate retry hello rope-s0 rope-s1     the trials whose ids contain these
-  ablate retry hello rope                what failed or was cancelled of an arm
+  ablate retry hello rms-s0 rms-s1       the trials whose ids contain these
+  ablate retry hello +qk_norm            what failed or was cancelled of an arm
   ablate retry hello --dry-run
   ablate retry hello --here              on this machine, though it was launched on SLURM
 """

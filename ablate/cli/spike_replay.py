@@ -15,8 +15,8 @@ from ablate.spikes.events import plain
 __all__ = ["main"]
 
 EXAMPLES = """\
-  ablate spikes replay hello/rope-s0 --step 1234
-  ablate spikes replay runs/hello/trials/ID --step 1234 --before 1 --after 8 --json
+  ablate spikes replay hello/qk_norm-s0 --step 120
+  ablate spikes replay runs/hello/trials/ID --step 120 --before 1 --after 8 --json
 """
 LAYERED = ("activation_rms", "attention_logit_max")
 

@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 EXAMPLES = """\
   ablate spikes hello                        every trial of a study, arms compared on their batches
-  ablate spikes hello/rope-s0                one trial (or its folder)
+  ablate spikes hello/qk_norm-s0             one trial (or its folder)
   ablate spikes ID --follow                  events of a running trial as they happen
   ablate spikes run.csv --loss train_loss    any CSV, TSV or JSON lines with a step and a loss
   ablate spikes wandb/offline-run-...        an offline run of wandb

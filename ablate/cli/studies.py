@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -35,8 +36,13 @@ def main(argv: Sequence[str]) -> int:
     if given.exists() and not given.is_dir():
         raise AblateError(f"{given} is no folder, so no studies lie in it.")
     if options.runs_dir != parser.get_default("runs_dir") and not given.exists():
-        raise AblateError(f"There is no folder {given}.")
+        named = Path(parser.get_default("runs_dir")) / given
+        study = StudyDir(named).exists()
+        more = f" To see the study: ablate status {shlex.quote(str(given))}." if study else ""
+        raise AblateError(f"There is no folder {given}.{more}")
     studies = [_entry(study) for study in list_studies(options.runs_dir)]
+    # By the day that is shown: an extension makes a manifest new, and no study.
+    studies.sort(key=lambda s: s.get("created") or 0.0, reverse=True)
     if options.json:
         print(json.dumps({"runs_dir": options.runs_dir, "studies": studies}, indent=2))
     else:

@@ -5,6 +5,8 @@ multirun.
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +14,10 @@ from typing import Any
 
 from ablate.cli.arguments import Parser
 from ablate.cli.failures import INTERRUPTED
-from ablate.cli.progress import progress_of_trial
+from ablate.cli.progress import progress_of_trial, why
 from ablate.errors import AblateError, ConfigError, DivergedError, TrialError, TrialHeldError
 from ablate.rundir import State, StudyDir, TrialDir
+from ablate.track.client import FOLDER, choose_mode
 
 __all__ = ["failure", "main", "recorded", "run_single"]
 
@@ -22,10 +25,10 @@ EXAMPLES = """\
   ablate train size=tiny                             a small model on the King James Bible
   ablate train size=tiny position=rope seed=1        another arm; it joins the same study
   ablate train size=tiny train.steps=500 study=try   a study of its own
-  ablate train data.path=my_texts/                   your own text
+  ablate train size=tiny data.path=my_texts/         your own text
   ablate train -m size=tiny position=rope,alibi seed=0,1    a Hydra multirun, recorded as a study
   ablate train -m hydra/launcher=slurm position=rope,alibi  its jobs on SLURM
-  ablate train -m hydra/sweeper=ablate design=ladder 'norm=choice(rms)' 'position=choice(rope)'
+  ablate train -m hydra/sweeper=ablate design=ladder size=tiny 'norm=choice(rms)' 'clip=choice(agc)'
   ablate report train                                what came out of it
 """
 
@@ -165,8 +168,8 @@ def recorded(
 
 def _story(trial: TrialDir, state: State) -> str:
     lines = [f"{trial.id}: {state.status} at step {state.step} of {state.steps}"]
-    if state.reason and state.status == "diverged":
-        lines[0] += f" ({state.reason})"
+    if why(state) and state.status == "diverged":
+        lines[0] += f" ({why(state)})"
     summary = trial.summary() or {}
     shown = [
         k
@@ -175,6 +178,11 @@ def _story(trial: TrialDir, state: State) -> str:
     ]
     lines += [f"  {key:<18}{_figure(summary[key])}" for key in shown]
     lines.append(f"  {'files':<18}{trial.path}")
+    track = trial.config().get("track") or {}
+    if track.get("name") == "wandb" and choose_mode(track["mode"], os.environ) == "offline":
+        word = shlex.quote(trial.study_path.name)
+        said = f"offline, in {trial.path / FOLDER}: `ablate sync {word}` sends it"
+        lines.append(f"  {'wandb':<18}{said}")
     return "\n".join(lines)
 
 

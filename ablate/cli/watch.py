@@ -39,7 +39,8 @@ SHARE = 20
 
 def main(argv: Sequence[str]) -> int:
     """0 all ended well, 1 some trial failed, 130 stopped watching."""
-    parser = reading_parser("watch", description=__doc__ or "", examples=EXAMPLES)
+    said = "one JSON object a line, for each change of a trial's status"
+    parser = reading_parser("watch", description=__doc__ or "", examples=EXAMPLES, json=said)
     parser.add_argument("study", nargs="*", help="a study's name or folder")
     parser.add_argument(
         "--interval", type=float, help="seconds between looks (2; more where large)"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ablate.cli.overview import STYLES
-from ablate.cli.progress import duration, metrics, tell
+from ablate.cli.progress import duration, metrics, tell, why
 from ablate.rundir import ENDED, State, StudyDir, TrialDir
 
 __all__ = ["Live", "Plain", "watcher_of"]
@@ -131,4 +131,5 @@ def story(trial: TrialDir, state: State) -> str:
         }
         return f"{trial.id} done: {metrics(shown)}  ({duration(summary.get('seconds', 0.0))})"
     where = f" at step {state.step} of {state.steps}"
-    return f"{trial.id} {state.status}{where}: {state.reason or ''}"
+    reason = why(state)
+    return f"{trial.id} {state.status}{where}{': ' if reason else ''}{reason}"

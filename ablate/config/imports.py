@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from ablate.config.typed import closest
 from ablate.errors import AblateError, ConfigError
 
-__all__ = ["is_import_path", "load_object", "require_known", "users_own"]
+__all__ = ["is_import_path", "load_object", "own_code", "require_known", "users_own"]
 
 
 def is_import_path(name: str) -> bool:
@@ -62,6 +63,31 @@ def users_own(field: str, name: str) -> Iterator[None]:
         if not is_import_path(name):
             raise
         raise ConfigError(field, name, f"cannot be built ({_said(error)})") from error
+
+
+def own_code(error: Exception, config: Mapping[str, Any]) -> str | None:
+    """Where the user's own code went wrong, or, where it only returned what others could not take,
+    where it is written; None where the fields name none.
+
+    Args:
+        error: that was raised while it ran.
+        config: field -> value; the import paths among them are the user's own.
+    """
+    own = {k: v for k, v in config.items() if isinstance(v, str) and is_import_path(v)}
+    said = []
+    for field, path in own.items():
+        found = inspect.unwrap(load_object(field, path))
+        code = getattr(found, "forward", found)
+        try:
+            file, line = inspect.getsourcefile(code), inspect.getsourcelines(code)[1]
+        except (OSError, TypeError):  # of a C extension, or made at run time
+            continue
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == file]
+        if lines:
+            return f"{field}={path} raised it at {file}:{lines[-1]}"
+        said.append(f"{field}={path} is written at {file}:{line}")
+    return "; ".join(said) or None
 
 
 def _said(error: Exception) -> str:

@@ -68,10 +68,20 @@ class Data:
         """Sequences in an epoch."""
         return self.train.sequences(sequence_length)
 
+    def of_model(self) -> str:
+        """The overrides with which a model has just these tokens."""
+        fields = {
+            "eos_token_id": self.eos_token_id,
+            "pad_token_id": self.pad_token_id,
+            "vocab_size": self.vocab_size,
+        }
+        return " ".join(f"model.{k}={v}" for k, v in fields.items() if v is not None)
+
     def check(self, vocab_size: int, sequence_length: int) -> None:
         """Raises DataError for anything that would fail later, in the middle of a run."""
+        known = self.tokenizer_name != "unknown"
         for stream in (self.train, self.held_out):
-            stream.check(vocab_size)
+            stream.check(vocab_size, f"Set {self.of_model()}" if known else None)
         if self.batching.name != "concat":
             self.layout(sequence_length)
         elif self.sequences(sequence_length) == 0:

@@ -207,6 +207,6 @@ def _agreeing(data: Data, eos_token_id: int | None) -> Data:
         raise DataError(
             f"model.eos_token_id={eos_token_id}, but the documents of this data end with token "
             f"{data.eos_token_id} (data.tokenizer={data.tokenizer_name}). Set "
-            f"model.eos_token_id={data.eos_token_id}."
+            f"{data.of_model()}, or a larger vocabulary."
         )
     return data

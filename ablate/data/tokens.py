@@ -92,18 +92,27 @@ class TokenStream:
             offset = int(end)
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
-    def check(self, vocab_size: int) -> None:
-        """Raises DataError, naming file and offset, where a token has no row in the vocabulary."""
+    def check(self, vocab_size: int, remedy: str | None = None) -> None:
+        """Raises DataError, naming file and offset, where a token has no row in the vocabulary.
+
+        Args:
+            vocab_size: of the model.
+            remedy: in one sentence; None: what can be said of the tokens alone.
+        """
         for file in self.files:
             if file.largest < vocab_size:
                 continue
             offset, token = _first_at_least(file, vocab_size)
             item = np.dtype(file.dtype).itemsize
+            most = max(f.largest for f in self.files) + 1
+            other = (
+                f"Set model.vocab_size={most} or more, and model.eos_token_id to the token that "
+                f"ends a document; or, if the file is not {file.dtype}, set data.dtype"
+            )
             raise DataError(
                 f"{file.path}: token {token} at position {offset} (byte {offset * item}) does not "
                 f"fit model.vocab_size={vocab_size}; the largest token of the file is "
-                f"{file.largest}. Raise model.vocab_size, or, if the file is not {file.dtype}, set "
-                "data.dtype."
+                f"{file.largest}. {remedy or other}."
             )
 
     @functools.lru_cache(maxsize=8)  # noqa: B019 (a stream lives as long as the process)

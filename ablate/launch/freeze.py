@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,10 @@ __all__ = ["differences", "freeze", "mend_configs", "mend_planned", "study_of"]
 
 SCALARS = ("question", "design", "baseline", "match", "budget", "decide")
 """Keys of the manifest that a plan must repeat to mean the same study, beside arms and trials."""
+
+
+PLACES = ("cluster", "resources", "site", "track", "study", "runs_dir")
+"""Sections that say where a trial runs and lies, and who watches."""
 
 
 def study_of(plan: Plan) -> StudyDir:
@@ -100,10 +107,47 @@ def _refuse_another(study: StudyDir, manifest: dict[str, Any]) -> None:
         remedy = f"Give the new plan another name: study={study.name}-2"
         if all("gone" in what for what in found):
             remedy = f"The study may have grown since: `ablate launch {study.word}` goes on with it"
+        elif words := _extension(study.manifest(), manifest):
+            remedy = f"To take that into the study: ablate extend {study.word} {words}. {remedy}"
         raise StudyError(
             f"The study {study.name} is frozen, and this plan differs from it: "
             f"{'; '.join(found[:4])}{more}. {remedy}."
         )
+
+
+def _extension(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """What `ablate extend` is to be told to make the one study of the other; empty where it cannot.
+
+    It composes the sweep as it was written, so what is written otherwise is for it to take or not.
+    """
+    asked, now = (dict(m.get("sweep") or {}) for m in (old, new))
+    written, wanted = (dict(s.get("written") or {}) for s in (asked, now))
+    if not written or _of_trials(asked) != _of_trials(now):
+        return ""
+    (seeds, more), (factors, further) = (
+        (written.pop(key, None), wanted.pop(key, None)) for key in ("seeds", "factors")
+    )
+    if written != wanted:
+        return ""
+    gone = {t["id"]: t["arm"] for t in old.get("trials", [])}
+    for trial in new.get("trials", []):
+        gone.pop(trial["id"], None)
+    if gone:
+        arms = dict.fromkeys(gone.values())
+        same = seeds == more and factors == further and old.get("baseline") not in arms
+        return " ".join(f"--replace {shlex.quote(arm)}" for arm in arms) if same else ""
+    words = [] if seeds == more else [f"sweep.seeds={show(more)}"]
+    added = {k: v for k, v in (further or {}).items() if k not in (factors or {})}
+    if {**(factors or {}), **added} != (further or {}):
+        return ""
+    words += [f"sweep.factors.{k}={json.dumps(v)}" for k, v in added.items()]
+    return " ".join(map(shlex.quote, words))
+
+
+def _of_trials(asked: dict[str, Any]) -> list[str]:
+    """The overrides that say what a trial is."""
+    lines = asked.get("overrides") or []
+    return [line for line in lines if re.split(r"[.=/]", line.lstrip("+~"))[0] not in PLACES]
 
 
 def _brief(value: Any) -> str:

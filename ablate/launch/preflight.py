@@ -11,9 +11,8 @@ from typing import Any
 from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
 from ablate.data import Data, check_inference, open_data, open_shifted
-from ablate.errors import ConfigError, PlanError
-from ablate.launch.ranks import rank_of
-from ablate.plan import gib, memory_of, too_large
+from ablate.errors import ConfigError
+from ablate.launch.room import check_fits, check_fits_here
 from ablate.rundir import (
     StudyDir,
     check_frozen_data,
@@ -25,7 +24,7 @@ from ablate.rundir import (
 )
 
 __all__ = [
-    "check_data", "check_data_of_all", "check_fits", "check_runs_dir", "check_training",
+    "check_data", "check_data_of_all", "check_runs_dir", "check_training", "check_training_of_all",
     "freeze_data",
 ]  # fmt: skip
 
@@ -110,27 +109,6 @@ def freeze_data(study: StudyDir, found: Mapping[str, str]) -> None:
             keep_data(study.path, found)
 
 
-def check_fits(config: Mapping[str, Any], device: str, bytes_there: int) -> None:
-    """By the formula of the plan, for this machine.
-
-    Args:
-        config: of the trial.
-        device: its kind; only cuda and cpu are known.
-        bytes_there: of memory.
-
-    Raises:
-        PlanError: for what needs more.
-    """
-    if device not in ("cuda", "cpu"):
-        return
-    processes = rank_of().world_size
-    memory = memory_of(config, processes=processes, device=device)
-    if memory.peak > bytes_there:
-        what = "this GPU" if device == "cuda" else "this machine"
-        where = f"{what} has {gib(bytes_there)}"
-        raise PlanError(f"The trial {too_large(config, memory, bytes_there, where)}")
-
-
 def check_training(config: Mapping[str, Any]) -> None:
     """Puts the trial together without weights (on the meta device) or data. Imports torch.
 
@@ -176,3 +154,18 @@ def check_training(config: Mapping[str, Any]) -> None:
     with users_own("schedule.name", typed.schedule.name):
         rate(1)
     build_response(typed.spikes, train.steps)
+
+
+def check_training_of_all(named: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """`check_training` of many trials on this machine, once for those that differ in seed alone.
+
+    Args:
+        named: what each is called in a refusal, and its configuration.
+    """
+    checked: list[dict[str, Any]] = []
+    for who, config in named:
+        asked = {**config, "seed": None}
+        if asked not in checked:
+            checked.append(asked)
+            check_fits_here(config, who)
+            check_training(config)

@@ -58,7 +58,7 @@ def mend_states(study: StudyDir) -> list[str]:
         said += [f"{trial.id}: {done}" for a in trial.attempts() if (done := a.mend())]
         if state.damage:
             trial.write_state(state)
-            said.append(f"{trial.id}: {state.damage} That was done: {state.status}.")
+            said.append(f"{trial.id}: {state.damage} Written anew: {state.status}.")
         if state.status == "done" and (done := mend_summary(trial)):
             said.append(f"{trial.id}: {done}")
     return said

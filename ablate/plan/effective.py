@@ -248,8 +248,8 @@ def _unread_of_training(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     clip, optim, schedule = config["clip"], config["optim"], config["schedule"]
     for name, readers in CLIPS.items():
         if clip["name"] not in readers and not is_import_path(clip["name"]):
-            known = " and ".join(readers)
-            yield f"clip.{name}", f"only clip.name={known} reads it, not {clip['name']}"
+            known = ", ".join(readers) + (" read" if len(readers) > 1 else " reads")
+            yield f"clip.{name}", f"only clip.name={known} it, not {clip['name']}"
     if clip["name"] == "none":
         for name in ("warmup_steps", "warmup_factor"):
             yield f"clip.{name}", "nothing is clipped"

@@ -177,7 +177,7 @@ def _rates(
         base = arms[0].flops_per_token
         rates = {arm.name: throughput * base / arm.flops_per_token for arm in arms}
         return rates, f"at {throughput:,.0f} tokens/s of the baseline, as given"
-    rates, sources = {}, dict[str, None]()
+    rates, sources = {}, dict[str, list[str]]()
     for arm in arms:
         exact = speeds.exact(speed_key(arm.config))
         speed = exact or speeds.near(arm.flops_per_token)
@@ -185,8 +185,13 @@ def _rates(
             return {}, "no finished trial of this size here; give sweep.throughput (tokens/s)"
         share = 1.0 if exact else speed.flops_per_token / arm.flops_per_token
         rates[arm.name] = speed.tokens_per_second * share
-        sources[speed.study if exact else f"{speed.study}, by FLOPs"] = None
-    return rates, f"at the speeds of {'; '.join(sources)}"
+        by_flops = sources.setdefault(speed.study, [])
+        by_flops += [] if exact else [arm.name]
+    said = []
+    for study, by_flops in sources.items():
+        few = ", ".join(by_flops) if len(by_flops) <= 3 else f"{len(by_flops)} arms"
+        said.append(f"{study} ({few} by its FLOPs)" if by_flops else study)
+    return rates, f"at the speeds of {'; '.join(said)}"
 
 
 def _disk(arm: PlannedArm, steps: int) -> int:

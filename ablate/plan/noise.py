@@ -102,8 +102,10 @@ def noise_of(tables: dict[str, Table], runs_dir: str, own: dict[str, Table] | No
     if total.df:
         source = f"{', '.join(pilots)}, the baseline alone"
         return Noise(sd=total.sd, df=total.df, source=source, unpaired=total.sd, kind="pilot")
-    found = f"{len(tables)} with it, none with two seeds finished" if tables else "none with it"
-    source = f"no finished study with this baseline in {runs_dir} ({found})"
+    source = f"no study in {runs_dir} has finished trials of this baseline"
+    if tables:
+        count = "1 study has" if len(tables) == 1 else f"{len(tables)} studies have"
+        source = f"in {runs_dir} {count} this baseline, and none has finished two seeds of it"
     return Noise(sd=None, df=0, source=source)
 
 

@@ -34,8 +34,8 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
         few = too_few_orders(read_factors(sweep.factors), sweep.orders)
         if few:
             notes.append(
-                f"orders: {few} of more that there are say too little of how much a step's share "
-                f"depends on the order: the report will show the shares without intervals. "
+                f"orders: {few} are too few to say how much a step's share depends on the order: "
+                "the report will show the shares without intervals. "
                 f"orders: {FEWEST_ORDERS} gives intervals, orders: given asks about this order "
                 "alone."
             )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.compose import Composer
+from ablate.config.sweep_file import sweeps_by_name
 from ablate.config.typed import closest
 from ablate.design import CROSSED, INFO, ArmSpec
 from ablate.errors import ConfigError, PlanError
@@ -50,6 +51,7 @@ def plan_sweep(overrides: Sequence[str], *, cwd: Path | None = None) -> Plan:
         PlanError: for what would not be an honest comparison, with the arm's name.
     """
     composer = Composer(cwd)
+    overrides = sweeps_by_name(overrides, composer.cwd)
     name, base_overrides = _sweep_name(overrides, composer)
     written, notes = sweep_section(overrides, composer)
     if not isinstance(written, dict):

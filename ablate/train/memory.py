@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
+from ablate.train import host
 
-__all__ = ["check_memory"]
+__all__ = ["check_memory", "device_memory"]
 
 TOKEN = 2 * 8
 """Bytes of a token of the whole batch on the host: input and label, both int64."""
@@ -37,7 +36,7 @@ def check_memory(
     per_row = HIDDEN * length * int(config.model["d_model"])
     if not config.loss.chunk:
         per_row = max(per_row, LOGIT * (length - 1) * int(config.model["vocab_size"]))
-    _refuse("batch_size", c.batch_size, ranks, TOKEN * length, host_memory(), "this machine")
+    _refuse("batch_size", c.batch_size, ranks, TOKEN * length, host.host_memory(), "this machine")
     where = "this GPU" if device.type == "cuda" else "this machine"
     total, part = device_memory(device), c.micro_batch_size
     if part is not None:
@@ -57,18 +56,7 @@ def _refuse(
         raise ConfigError(f"train.{field}", rows, f"{reason} {total / 2**30:,.0f} GiB", most)
 
 
-def host_memory() -> int:
-    """Bytes of memory of this machine, or of the control group that this process is held to."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/sys/fs/cgroup/memory.max") as file:
-            limit = file.read().strip()
-    except OSError:
-        return total
-    return min(total, int(limit)) if limit.isdigit() else total
-
-
 def device_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    return host_memory()
+    return host.host_memory()

@@ -110,6 +110,20 @@ def test_what_makes_no_sense_is_one_paragraph(text: Any, words: list[str], said:
     assert len(err.strip().splitlines()) == 1
 
 
+def test_more_tokens_than_learnt_positions_is_said_of_the_flag(
+    folder: Path, text: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights are there: no field of the model can be raised."""
+    small = [*small_trial(folder, steps=1), "position=learned", f"runs_dir={folder}/runs"]
+    assert main(["train", *small, "study=learned", "model.max_sequence_length=32"]) == 0
+    code, _, err = text(5 * PROMPT, "--tokens", "40", study="learned")
+    assert code == 2
+    assert "--tokens 40" in err
+    assert "the 32 positions" in err
+    assert "Raise" not in err
+    assert text(PROMPT, "--tokens", "20", study="learned")[0] == 0
+
+
 def test_a_trial_without_weights_says_so(text: Any) -> None:
     code, _, err = text(PROMPT, study="dropped")
     assert code == 2

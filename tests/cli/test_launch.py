@@ -14,6 +14,7 @@ import pytest
 from ablate.cli import VERBS
 from ablate.config.fingerprint import trial_id
 from ablate.errors import DataError
+from ablate.plan import plan_sweep
 from ablate.rundir import STATUSES, StudyDir
 from ablate.train import run_trial
 
@@ -165,6 +166,30 @@ def test_every_verb_explains_itself_with_examples(call: Call, verb: str) -> None
     assert f"ablate {verb}" in out
 
 
+def test_the_examples_name_trials_and_arms_that_the_demo_has(call: Call) -> None:
+    """Each word as `pick_trial` and `pick_trials` read it, against the plan of sweep=hello."""
+    plan = plan_sweep(["sweep=hello"])
+    ids, arms = [t.id for t in plan.trials], [arm.name for arm in plan.arms]
+    seen = 0
+    for verb in [*VERBS, "spikes replay"]:
+        _, out, _ = call(*verb.split(), "--help")
+        for line in out.splitlines():
+            words = line.strip().split("   ")[0].split()
+            if words[:1] != ["ablate"]:
+                continue
+            named = [w.partition("/")[2] for w in words if w.startswith("hello/")]
+            if words[2:3] == ["hello"] and words[1] in ("logs", "cancel", "retry"):
+                named += [w for w in words[3:] if not w.startswith("-") and not w.isdigit()]
+            for flag in ("--adopt", "--replace"):
+                if flag in words and "hello" in words:
+                    assert words[words.index(flag) + 1] in arms, line
+                    seen += 1
+            for word in named:
+                assert word in arms or sum(word in id for id in ids) == 1, line
+                seen += 1
+    assert seen >= 15
+
+
 def test_no_verb_shows_all_verbs(call: Call) -> None:
     code, out, _ = call()
     assert code == 0
@@ -242,6 +267,24 @@ def test_text_that_was_edited_between_two_launches_is_refused_and_nothing_runs(
     with pytest.raises(DataError, match="the text has changed"):
         run_trial(trial.acquire(), config)
     assert call("train", *sweep[1:], "train.steps=2", "study=mine", "seed=7")[0] == 2
+
+
+def test_a_plan_and_a_dry_run_say_that_an_arm_does_not_fit_this_machine(
+    call: Call, sweep: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of the launch; on SLURM it is another machine."""
+    monkeypatch.setattr("ablate.train.host.host_memory", lambda: 2**20)
+    said = "this machine has 1.0 MiB"
+    code, out, _ = call("plan", *sweep, "train.device=cpu", "--json")
+    assert code == 0, "a plan may be made for another machine"
+    assert said in " ".join(json.loads(out)["notes"])
+    code, out, err = call("launch", *sweep, "train.device=cpu", "--dry-run")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "ablate launch: Arm " in err
+    slurm = ["cluster=slurm", "cluster.time=10m", "cluster.memory=1G"]
+    assert said not in call("plan", *sweep, *slurm, "--json")[1]
+    assert not Path("runs").exists()
 
 
 def test_a_dry_run_for_slurm_shows_its_request_where_there_is_no_slurm(

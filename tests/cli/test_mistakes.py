@@ -19,7 +19,8 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["tarin"], ["tarin", "train"]),
     (["launhc", "sweep=hello"], ["launhc", "launch"]),
     (["train", "--multi-run"], ["--multi-run", "--multirun"]),
-    (["plan", "--jsno", "sweep=hello"], ["--jsno"]),
+    (["plan", "--jsno", "sweep=hello"], ["--jsno", "--json"]),
+    (["train", "--steps=3"], ["--steps=3", "without dashes", "KEY=VALUE"]),
     (["launch", "sweep=hello", "--dryrun"], ["--dryrun", "--dry-run"]),
     (["status"], ["study"]),
     (["logs"], ["study"]),
@@ -115,6 +116,12 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
     (["launch", "sweep=hello", f"study={'s' * 201}"], ["study=", "at most 200"]),
     (["launch", "sweep=hello", LONG], ["shorter names"]),
     (["launch", "sweep=hello", "cluster=slrum"], ["slrum"]),
+    (["launch", "sweep=hello", "--hold"], ["cluster=local", "--hold", "cluster=slurm"]),
+    (["launch", "sweep=hello", "--hold", "cluster=debug"], ["cluster=debug", "--hold"]),
+    (["plan", "sweep=elsewhere.yaml"], ["Copy it to sweeps/elsewhere.yaml", "sweep=elsewhere"]),
+    (["plan", "sweep=sweeps/other.yml"], ["Copy it to sweeps/other.yaml", "sweep=other"]),
+    (["plan", "sweeps/mine.yaml"], ["no study", "write sweep=mine"]),
+    (["plan", "mine"], ["no study", "write sweep=mine"]),
     (["launch", "sweep=hello", "cluster.workers=0"], ["cluster.workers"]),
     (["launch", "sweep=hello", "train.device=cuda:99"], ["train.device"]),
     # multiruns
@@ -149,6 +156,9 @@ def test_a_mistake_is_one_paragraph_and_leaves_nothing(
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "curve.csv").write_text("step,loss\n1,2\n2,1\n")
     (tmp_path / "short.txt").write_text("text")
+    (tmp_path / "sweeps").mkdir()
+    for name in ("elsewhere.yaml", "sweeps/other.yml", "sweeps/mine.yaml"):
+        (tmp_path / name).write_text("# @package _global_\nsweep: {question: Which?}\n")
     before = listing(tmp_path)
     code, out, err = call(*argv)
     assert code == 2, err

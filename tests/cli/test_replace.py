@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import uuid
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def launched(call: Call, tmp_path: Path, small: list[str]) -> Callable[[str], St
 
 
 def test_an_edited_norm_spends_no_attempt_and_is_replaced(
-    call: Call, launched: Callable[[str], StudyDir]
+    call: Call, launched: Callable[[str], StudyDir], small: list[str]
 ) -> None:
     study = launched("1.0")
     manifest = study.manifest()
@@ -61,7 +62,13 @@ def test_an_edited_norm_spends_no_attempt_and_is_replaced(
         assert code == 2
         assert f"ablate extend mine --replace {arm}" in err
     assert [len(t.attempts()) for t in old] == [1, 1]
+    code, _, err = call("launch", "sweep=mine", *small, "train.steps=2")
+    assert code == 2
+    assert f"ablate extend mine --replace {arm}" in err
+    assert "study=mine-2" in err
 
+    said = call("extend", "mine", "--replace", arm, "--dry-run")[1]
+    assert "To be judged at alpha 0.05, as before." in said
     code, out, err = call("extend", "mine", "--replace", arm, "--json")
     assert code == 0, err
     assert json.loads(out)["exploratory"] is None, "nothing had come of it"
@@ -75,6 +82,31 @@ def test_an_edited_norm_spends_no_attempt_and_is_replaced(
     assert [t.state().status for t in old] == ["failed"] * 2, "kept aside"
     code, out, _ = call("report", "mine", "--json")
     assert (code, json.loads(out)["exploratory"]) == (0, [])
+
+
+def test_a_frozen_study_is_extended_by_the_words_that_its_refusal_names(
+    call: Call, launched: Callable[[str], StudyDir], small: list[str]
+) -> None:
+    study = launched("1 / 0")
+    asked = ["sweep=mine", *small, "train.steps=2"]
+    for more, trials in (
+        (["sweep.seeds=3"], 6),
+        (["sweep.seeds=[0,1,2,5]"], 8),
+        (["sweep.seeds=[0,1,2,5]", '+sweep.factors.bias=["bias=none"]'], 12),
+    ):
+        code, _, err = call("launch", *asked, *more)
+        assert code == 2
+        words = shlex.split(
+            err.partition("To take that into the study: ")[2].partition(". Give")[0]
+        )
+        assert words[:3] == ["ablate", "extend", "mine"], err
+        assert call(*words[1:])[0] == 0
+        assert len(study.manifest()["trials"]) == trials
+    for other in (["sweep.decide.alpha=0.01"], ["optim.lr=1e-2"]):
+        code, _, err = call("launch", *asked, *other)
+        assert code == 2
+        assert "ablate extend" not in err, "that is another study"
+        assert "study=mine-2" in err
 
 
 def test_what_has_results_is_replaced_as_exploratory_and_not_without_need(

@@ -243,6 +243,20 @@ def test_list_shows_state_and_question_newest_first(call: Call, tmp_path: Path) 
     assert entries[0]["question"] == "Which arm?"
 
 
+def test_list_goes_by_the_day_that_it_shows_and_knows_a_study_from_a_folder(
+    call: Call, tmp_path: Path
+) -> None:
+    """An extension writes the manifest anew, and makes no study younger."""
+    make_study(tmp_path / "runs" / "young", 1, 1, created=2000.0)
+    make_study(tmp_path / "runs" / "extended", 1, 1, created=1000.0)
+    entries = json.loads(call("list", "--json")[1])["studies"]
+    assert [e["study"] for e in entries] == ["young", "extended"]
+    code, _, err = call("list", "young")
+    assert code == 2
+    assert "ablate status young" in err
+    assert "ablate status" not in call("list", "nothing")[2]
+
+
 def test_checkpoints_do_not_disturb_the_status(call: Call, tmp_path: Path) -> None:
     study = make_study(tmp_path / "runs" / "mine", 1, 1)
     attempt = start(study.trials()[0], 5)

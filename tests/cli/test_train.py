@@ -65,6 +65,19 @@ def test_arms_and_seeds_join_one_study_and_report_reads_it(call: Call, small: li
     assert {a["seeds"] for a in json.loads(out)["arms"]} == {2}
 
 
+def test_where_an_offline_run_of_wandb_lies_is_said(
+    call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it was asked for, and so no note says why."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    code, out, _ = call("train", *small, "train.steps=1", "track=wandb", "study=mine")
+    assert code == 0
+    (line,) = [line for line in out.splitlines() if line.split()[0] == "wandb"]
+    assert "offline, in runs/mine/trials/" in line
+    assert "ablate sync mine" in line
+    assert "wandb" not in call("train", *small, "train.steps=1", "study=other")[1]
+
+
 def test_a_stopped_trial_goes_on_as_if_it_had_never_stopped(
     call: Call, small: list[str], tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -18,6 +18,9 @@ import pytest
 
 from ablate.cli.overview import study_status
 from ablate.cli.watch import Redrawn
+from ablate.cli.watching import story
+from ablate.errors import DivergedError
+from ablate.rundir import State
 
 sys.path.insert(0, str(Path(__file__).parent))
 from written import end, make_study, mixed, start
@@ -59,6 +62,19 @@ def test_of_a_study_that_has_ended_json_tells_every_trial(call: Call, tmp_path: 
     assert [t["status"] for t in told] == ["done", "failed", "done"]
     assert told == json.loads(call("status", "mine", "--json")[1])["trials"]
     assert call("watch", "mine")[1].count("\n") == 2, "for people the counts, and what went wrong"
+
+
+def test_the_help_says_what_json_prints_once(call: Call) -> None:
+    out = " ".join(call("watch", "--help")[1].split())
+    assert "one JSON object a line" in out
+    assert "one JSON object on standard output" not in out
+
+
+def test_a_divergence_is_said_once(tmp_path: Path) -> None:
+    trial = make_study(tmp_path / "mine", 1, 1).trials()[0]
+    error = DivergedError(2, "loss nan")
+    state = State(status="diverged", step=2, steps=30, reason=str(error))
+    assert story(trial, state) == f"{trial.id} diverged at step 2 of 30: loss nan"
 
 
 def test_what_is_damaged_is_said_once(call: Call, tmp_path: Path) -> None:
@@ -144,6 +160,7 @@ def test_a_short_window_says_what_it_does_not_show(
         text = "\n".join(shown)
         assert text.count("failed") >= 1
         assert ("more lines" in text) or ("more trials" in text) or rows == 60
+        assert "more trials: --all" not in text, "which `ablate watch` does not have"
 
 
 # ---- list and logs
@@ -157,7 +174,10 @@ def test_logs_are_found_by_study_trial_path_or_a_part_of_its_name(
     wanted = f"log of {trial.id}\n"
     for words in (["mine", "arm0-s0"], ["mine/arm0-s0"], [str(trial.path)]):
         assert call("logs", *words)[1] == wanted
-    assert call("logs", "mine")[1] == f"log of {study.trials()[1].id}\n", "those that failed"
+    failed = study.trials()[1]
+    (attempt,) = failed.attempts()
+    said = f"==> {attempt.log_path.relative_to(tmp_path)} <==\nlog of {failed.id}\n"
+    assert call("logs", "mine")[1].endswith(said), "those that failed, each below its header"
     assert call("logs", "mine", "arm2")[0] == 2
     assert call("logs", "mine", trial.id, "--tail", "0")[1] == ""
 

@@ -77,6 +77,31 @@ def test_an_illegal_job_is_refused_before_the_first_one_runs(call: Call, small: 
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--dry-run"],
+        ["hydra/launcher=local"],
+        ["hydra/sweeper=ablate", "design=one_factor"],
+        ["hydra/sweeper=ablate", "design=one_factor", "--dry-run"],
+    ],
+    ids=" ".join,
+)
+def test_what_does_not_fit_this_machine_is_refused_before_anything_is_written(
+    words: list[str], call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a dry run, in the same words."""
+    monkeypatch.setattr("ablate.train.host.host_memory", lambda: 2**20)
+    code, out, err = call(*small, "train.device=cpu", "position=choice(rope,alibi)", "seed=0,1",
+                          *words)  # fmt: skip
+    assert code == 2
+    assert "this machine has 1.0 MiB" in err
+    assert err.startswith("ablate train: Arm ")
+    assert "Error executing job" not in err + out
+    assert not Path("runs").exists()
+
+
 @pytest.mark.parametrize("launcher", ["basic", "local", "slurm"])
 def test_a_multirun_in_several_processes_is_refused(
     launcher: str, call: Call, small: list[str], monkeypatch: pytest.MonkeyPatch

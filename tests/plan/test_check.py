@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
@@ -130,6 +131,33 @@ def test_a_class_that_looks_at_its_values_is_checked_and_its_activations_are_not
     shown = " ".join(capsys.readouterr().out.split())
     assert "norm-guarded: its activations were not traced (DataDependentOutputException" in shown
     assert "at the most, in baseline: " in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("return x[..., :-1]", "is written at {file}:6"),
+        ("return x @ x[:, :3]", "raised it at {file}:7"),
+        ("raise ValueError('my own bug')", "raised it at {file}:7"),
+    ],
+)
+def test_a_norm_of_ones_own_that_fails_is_named_with_its_line(
+    checked, tmp_path, monkeypatch, line: str, said: str
+) -> None:
+    """Also where it is our code that cannot take what it returned."""
+    name = f"failing_{uuid.uuid4().hex[:8]}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(
+        "from torch import nn\n\nclass Norm(nn.Module):\n"
+        "    def __init__(self, size, *, eps, affine, bias):\n        super().__init__()\n"
+        f"    def forward(self, x):\n        {line}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PlanError) as caught:
+        checked(factors={"norm": [f"model.layer_norm_type={name}:Norm"]})
+    found = str(caught.value)
+    assert f"model.layer_norm_type={name}:Norm {said.format(file=file)}. Mend it" in found
+    assert "\n" not in found
 
 
 def test_large_models_are_shrunk_with_their_proportions() -> None:

@@ -14,7 +14,7 @@ from ablate.config.compose import Composer
 from ablate.config.schema import PrecisionConfig
 from ablate.config.schema.parallel import STRATEGIES
 from ablate.errors import ConfigError, PlanError
-from ablate.launch.preflight import check_fits
+from ablate.launch.room import check_fits
 from ablate.model import ModelConfig, OLMo
 from ablate.model.linear import Unembedding
 from ablate.model.logits import logit_bytes

@@ -44,6 +44,31 @@ def test_a_plan_has_an_arm_for_each_step_and_a_trial_for_each_arm_and_seed(plan)
     assert len({t.fingerprint for t in made.trials}) == len(made.trials)
 
 
+@pytest.mark.parametrize(
+    "word", ["mine.yaml", "sweeps/mine.yaml", "sweeps/mine", "{here}/sweeps/mine.yaml"]
+)
+def test_a_sweep_named_by_its_file_is_the_same_study(
+    write_sweep, tmp_path, monkeypatch, word
+) -> None:
+    """As a shell completes it; `study` would otherwise be another folder, with all trials anew."""
+    monkeypatch.chdir(tmp_path)
+    write_sweep(design="one_factor", factors={"norm": ["norm=rms"]})
+    by_name = plan_sweep(["sweep=mine"])
+    by_file = plan_sweep([f"sweep={word.format(here=tmp_path)}"])
+    assert by_file.study == by_name.study == "mine"
+    assert by_file.asked == by_name.asked
+    assert [t.id for t in by_file.trials] == [t.id for t in by_name.trials]
+
+
+def test_a_sweep_that_another_hides_is_not_taken_for_it(write_sweep, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_sweep(factors={"norm": ["norm=rms"]})
+    (tmp_path / "conf/sweep").mkdir(parents=True)
+    (tmp_path / "conf/sweep/mine.yaml").write_text("# @package _global_\nsweep: {}\n")
+    with pytest.raises(ConfigError, match=r"is hidden by .*sweeps/mine.yaml"):
+        plan_sweep(["sweep=conf/sweep/mine.yaml"])
+
+
 def test_differences_are_to_the_baseline_and_changes_to_the_reference(plan) -> None:
     made = plan(design="ladder", factors=STEPS)
     last = made.arm("+qk_norm")

@@ -175,7 +175,7 @@ def test_noise_is_pooled_over_finished_studies_with_the_same_baseline(tmp_path) 
     _study(tmp_path, "other", {"baseline": [1.0, 9.0], "a": [5.0, 2.0]}, fingerprint="different")
     none = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
     assert none.sd is None
-    assert "none with it" in none.source
+    assert "has finished trials of this baseline" in none.source
     _study(tmp_path, "same", {"baseline": [1.0, 2.0], "a": [1.0, 3.0], "broken": [7.0, None]})
     found = noise_on_disk(str(tmp_path), "val/bpb", {"base"})
     assert found.df == 1

@@ -15,6 +15,7 @@ INERT = [
     (["schedule=constant", "schedule.alpha_f=0.3"], "never decays"),
     (["norm=noisy", "model.norm_noise=0", "model.norm_noise_at=before"], "norm_noise is 0"),
     (["spikes.window=64"], "not observe"),
+    (["clip=agc", "clip.max_norm=2"], "norm, percentile_history, zclip read it, not agc"),
     (["precision=bf16", "precision.initial_scale=8"], "scale gradients"),
     (["parallel=ddp", "parallel.wrapping_strategy=size_based"], "only fsdp and hsdp read it"),
     (["parallel.wrapping_strategy=size_based"], "not none"),

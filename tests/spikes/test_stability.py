@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from ablate.config.compose import Composer
+from ablate.errors import AblateError
 from ablate.plan import plan_sweep
-from benchmarks.stability import chain, plant
+from ablate.rundir import StudyDir
+from benchmarks.stability import chain, plant, table
+from tests.cli.written import STEPS, end
 
 SWEEPS = sorted((Path(__file__).parents[2] / "sweeps" / "stability").glob("*.yaml"))
 NAMES = [p.stem for p in SWEEPS]
@@ -31,6 +34,24 @@ def test_it_can_be_planned_and_varies_one_thing(name, tmp_path):
     assert plan.study == f"stability-{name}"
     assert len(plan.arms) >= 2
     assert all(t.config["spikes"]["name"] == "observe" for t in plan.trials) == (name != "planted")
+
+
+def test_a_table_without_a_bracket_has_the_one_rate(tmp_path):
+    """As sweep=stability/planted has it: its manifest names no rate."""
+    study, entries = StudyDir(tmp_path / "mine"), []
+    for arm, seed in itertools.product("ab", (0, 1)):
+        config = {"seed": seed, "name": arm, "train": {"steps": STEPS}, "optim": {"lr": 0.003}}
+        trial = study.trial(f"{arm}-s{seed}")
+        trial.create(config, STEPS)
+        entries.append({"id": trial.id, "arm": arm, "seed": seed, "lr": None})
+    study.write_manifest({"schema": 1, "study": "mine", "arms": [], "trials": entries})
+    with pytest.raises(AblateError, match="launch it first"):
+        table(study)
+    for trial in study.trials():
+        end(trial)
+    head, _, *rows = table(study).splitlines()
+    assert head.startswith("| arm | 0.003 | usable |")
+    assert [row[:5] for row in rows] == ["| a |", "| b |"]
 
 
 def test_planted_text_holds_noise_and_repetitions_and_is_the_same_each_time(tmp_path):
