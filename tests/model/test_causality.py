@@ -90,12 +90,22 @@ def test_the_fields_that_leak_are_named() -> None:
     ]  # fmt: skip
 
 
+def seed_all() -> None:
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+
+
+def draw_all() -> tuple[float, ...]:
+    return float(torch.rand(())), random.random(), float(np.random.rand())  # noqa: NPY002
+
+
 def test_no_generator_moves() -> None:
-    torch.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
+    seed_all()
     find_leak(model("Drawing"), 128)
-    drawn = torch.rand(3).tolist(), random.random(), np.random.rand()  # noqa: NPY002
-    torch.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
-    assert drawn == (torch.rand(3).tolist(), random.random(), np.random.rand())  # noqa: NPY002
+    drawn = draw_all()
+    seed_all()
+    assert drawn == draw_all()
     assert torch.is_grad_enabled()
 
 
