@@ -1,4 +1,4 @@
-"""`ablate plan --check`: every arm is built, every toggle proved to change function or training."""
+"""`ablate plan --check`: every arm is built and proved causal, every toggle to change something."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from ablate.config.imports import own_code
 from ablate.errors import AblateError, PlanError
 from ablate.model import compare as models
 from ablate.model.activations import activations
+from ablate.model.causality import Leak, find_leak, leaking_fields
 from ablate.model.config import ModelConfig
 from ablate.plan import Plan, PlannedArm, micro_batch, typed
+from ablate.train.causal import REMEDY
 from ablate.train.traced import has_instructions, shallow, trace
 
 __all__ = ["Proof", "check"]
 
 DROPOUTS = ("model.attention_dropout", "model.residual_dropout", "model.embedding_dropout")
 TRAINING = ("optim.", "schedule.", "clip.", "precision.", "loss.", "data.", "train.")
+ALLOWS = "train.check_causality"
+"""It changes nothing by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,10 @@ class Proof:
     parameters: int
     """Of the model built on the meta device."""
     proof: str
+    not_causal: str | None
+    """None: no output depends on later tokens. Else how it does, where train.check_causality is
+    off, or why that could not be tested.
+    """
     activations: int
     """Bytes by the formula, of a micro-batch in one process on a CPU, of so many layers."""
     tables: int
@@ -58,12 +66,13 @@ def check(plan: Plan) -> list[Proof]:
     """One proof for each arm.
 
     Raises:
-        PlanError: where an arm cannot be built, has other parameters than the formula says, or
-            differs from its reference in nothing that matters.
+        PlanError: where an arm cannot be built, has other parameters than the formula says, reads
+            later tokens, or differs from its reference in nothing that matters.
     """
     configs = {arm.name: ModelConfig(**arm.config["model"]) for arm in plan.arms}
     built: dict[str, models.Built] = {}
     known: dict[str, dict[str, Any]] = {}
+    causal: dict[str, str | None] = {}
     proofs = []
     for arm in plan.arms:
         model = configs[arm.name]
@@ -74,6 +83,7 @@ def check(plan: Plan) -> list[Proof]:
                 f"{arm.parameters:,} by the formula of `ablate.model.count`. Please report it; "
                 "until then its match and its cost are wrong."
             )
+        not_causal = _not_causal(arm, model, causal)
         proof = "built"
         if arm.reference is not None:
             alike = _alike(model, configs[arm.reference]) if plan.match != "none" else model
@@ -85,10 +95,37 @@ def check(plan: Plan) -> list[Proof]:
                 reference=arm.reference,
                 parameters=parameters,
                 proof=proof,
+                not_causal=not_causal,
                 **_activations(arm, model, known),
             )
         )
     return proofs
+
+
+def _not_causal(arm: PlannedArm, model: ModelConfig, known: dict[str, str | None]) -> str | None:
+    """See `Proof.not_causal`; `known`: of arms with the same model."""
+    train = arm.config["train"]
+    length = train["sequence_length"] or model.max_sequence_length
+    key = repr((model, length))
+    if key in known:
+        return known[key]
+    leak, reason = None, None
+    try:
+        leak = find_leak(model, length)
+    except Exception as error:  # classes of the user's own raise what they like
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+    if leak is not None and train.get("check_causality", True):
+        raise PlanError(_accusation(arm, model, length, leak))
+    known[key] = reason if leak is None else f"reads later tokens: {leak}"
+    return known[key]
+
+
+def _accusation(arm: PlannedArm, model: ModelConfig, length: int, leak: Leak) -> str:
+    own = model.own_modules
+    if not own:
+        return f"Arm {arm.name} reads later tokens: {leak}. Please report it."
+    named = ", ".join(f"model.{name}={own[name]}" for name in leaking_fields(model, length))
+    return f"Arm {arm.name} ({named}) reads later tokens: {leak}. {REMEDY}."
 
 
 def _activations(
@@ -147,6 +184,7 @@ def _alike(model: ModelConfig, reference: ModelConfig) -> ModelConfig:
 
 def _proof(arm: PlannedArm, reference: models.Built, own: models.Built) -> str:
     training = [f for f in arm.change if f in DROPOUTS or f.startswith(TRAINING)]
+    training = [f for f in training if f != ALLOWS]
     architecture = [f for f in arm.change if f not in training]
     if not architecture:
         return f"the training differs in {', '.join(training)}"

@@ -24,7 +24,7 @@ EXAMPLES = """\
   ablate plan sweep=hello                          the demo
   ablate plan sweep=hello sweep.seeds=6            more seeds
   ablate plan sweep=positions size=4m              another size
-  ablate plan sweep=hello --check                  also builds every arm: each toggle acts
+  ablate plan sweep=hello --check                  also builds every arm: each toggle acts, none leaks
   ablate plan hello                                a frozen study, with the noise as known by now
   ablate plan sweep=hello --json                   for scripts
 """
@@ -42,8 +42,8 @@ def parser() -> Parser:
     made.add_argument(
         "--check",
         action="store_true",
-        help="build every arm (on the meta device, and small) and prove that each toggle changes "
-        "the function or the training",
+        help="build every arm (on the meta device, and small) and prove that it reads no later "
+        "token and that each toggle changes the function or the training",
     )
     return made
 

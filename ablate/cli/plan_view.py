@@ -187,6 +187,11 @@ def check_view(results: Sequence[Any], width: int) -> RenderableType:
     """The proofs of `--check`, one line for each arm, and how good the plan's memory is."""
     lines = [Text(""), Text("Checked by building:", style="bold")]
     lines += [Text(f"  {result.arm}: {result.proof}") for result in results]
+    lines += [
+        Text(f"{result.arm}: it is not known to be causal ({result.not_causal}).")
+        for result in results
+        if result.not_causal is not None
+    ]
     worst = max(
         (result for result in results if result.off is not None),
         key=lambda result: abs(result.off),

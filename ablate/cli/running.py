@@ -53,7 +53,7 @@ def run_here(
     with Pool() as pool:
         # Torch is imported over there while the data are prepared here.
         texts = check_data_of_all(configs, study)
-        pool.check([dict(config) for config in configs])
+        pool.check([dict(config) for config in configs], new=not study.exists())
         phases = prepare()
         freeze_data(study, texts)
         return run_phases(pool, study, phases, configs[0], again, between)

@@ -156,7 +156,7 @@ def recorded(
         from ablate.launch.ranks import rank_of
 
         check(config, rank_of().world_size)
-        check_training(config)
+        check_training(config, new=not study.trial(single.trial.id).path.exists())
     trial = record_single(single)
     if said := mend_planned(trial, config):
         print(f"ablate train: {trial.id}: {said}", file=sys.stderr)

@@ -22,7 +22,7 @@ NESTED = {
 }
 YOUNGER = {
     "loss": {"chunk": 0},
-    "train": {"compile_mode": "default"},
+    "train": {"compile_mode": "default", "check_causality": True},
     "model": {"mlp_chunk": 0},
     "cache": {"preheat": 0, "preheat_n": [3], "prompts": 64, "prompt_tokens": 32},
     "precision": {"fused_norms": True},

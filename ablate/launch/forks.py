@@ -5,8 +5,8 @@ each before its trial is known: the next one waits for it while others train.
 
 One JSON object a line. On standard input {"do": "run", "trials": [PATH, ...], "seats": [ID, ...],
 "again": [...], "gpu": N} (several trials are one stack, see `together`),
-{"do": "check", "configs": [...]} and {"do": "stop"}; the end of input is a stop too, so nothing
-outlives a launcher that was killed. On standard output {"event": "ready", "gpus": N},
+{"do": "check", "configs": [...], "new": BOOL} and {"do": "stop"}; the end of input is a stop too,
+so nothing outlives a launcher that was killed. On standard output {"event": "ready", "gpus": N},
 {"event": "checked", "error": TEXT} and {"event": "ended", "trials": [PATH, ...],
 "codes": [N, ...]}.
 """
@@ -128,7 +128,7 @@ class Server:
             if request["do"] == "run":
                 self._start(request)
             elif request["do"] == "check":
-                self.reply(event="checked", error=_check(request["configs"]))
+                self.reply(event="checked", error=_check(request["configs"], request["new"]))
             else:
                 self.stop()
 
@@ -196,14 +196,14 @@ def visible_gpu(number: int, environment: Mapping[str, str]) -> str:
     return visible[number] if number < len(visible) else str(number)
 
 
-def _check(configs: list[dict[str, Any]]) -> str | None:
+def _check(configs: list[dict[str, Any]], new: bool) -> str | None:
     """Why a trial could not train, found in a child (this process must stay as it is)."""
     from ablate.launch.preflight import check_training
 
     def check() -> int:
         try:
             for config in configs:
-                check_training(config)
+                check_training(config, new=new)
         except AblateError as error:
             os.write(answer, str(error).encode())
         return 0

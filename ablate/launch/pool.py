@@ -72,10 +72,13 @@ class Pool:
                     self._gpus = int(event["gpus"])
         return self._gpus
 
-    def check(self, configs: Sequence[dict[str, Any]]) -> None:
-        """Raises AblateError for what could not be trained here (a device, a name to import)."""
+    def check(self, configs: Sequence[dict[str, Any]], *, new: bool) -> None:
+        """Raises AblateError for what could not be trained here (a device, a name to import).
+
+        `new`: of trials that have not begun, see `check_training`.
+        """
         self.gpus()
-        self._send(do="check", configs=list(configs))
+        self._send(do="check", configs=list(configs), new=new)
         while True:
             for event in self._events(60.0):
                 if event["event"] == "checked":

@@ -109,14 +109,19 @@ def freeze_data(study: StudyDir, found: Mapping[str, str]) -> None:
             keep_data(study.path, found)
 
 
-def check_training(config: Mapping[str, Any]) -> None:
+def check_training(config: Mapping[str, Any], *, new: bool = False) -> None:
     """Puts the trial together without weights (on the meta device) or data. Imports torch.
+
+    Args:
+        config: of the trial.
+        new: it has not begun, so a model that reads later tokens is refused too.
 
     Raises:
         ConfigError: for a device that is not there, a name that cannot be imported, ...
     """
     from ablate.model import ModelConfig, OLMo
     from ablate.model.compile_rule import check_mode
+    from ablate.train.causal import require_causal
     from ablate.train.clip import build_clip
     from ablate.train.device import choose_device
     from ablate.train.kernel import attention_of
@@ -154,6 +159,8 @@ def check_training(config: Mapping[str, Any]) -> None:
     with users_own("schedule.name", typed.schedule.name):
         rate(1)
     build_response(typed.spikes, train.steps)
+    if new:
+        require_causal(typed, model_config)
 
 
 def check_training_of_all(named: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.config.imports import is_import_path
 from ablate.config.typed import build, check_types
 from ablate.model.legality import check
 from ablate.model.legality_foundation import check_foundation
@@ -227,6 +228,13 @@ class ModelConfig:
         if self.position is not None:
             return self.position
         return "rope" if self.rope else "alibi" if self.alibi else "learned"
+
+    @property
+    def own_modules(self) -> dict[str, str]:
+        """Fields that name a module of the user's own, each with its import path."""
+        names = ("layer_norm_type", "activation_type", "position")
+        named = {name: getattr(self, name) for name in names}
+        return {name: path for name, path in named.items() if path and is_import_path(path)}
 
     @property
     def has_position_table(self) -> bool:

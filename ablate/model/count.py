@@ -26,7 +26,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from ablate.config.imports import is_import_path
 from ablate.model.config import ModelConfig
 from ablate.model.widths import layer_configs
 
@@ -44,7 +43,7 @@ def parameters(config: ModelConfig, include_embedding: bool = True) -> int:
     Raises:
         ConfigError: for an import path that cannot be imported.
     """
-    if _has_own_variant(config):
+    if config.own_modules:
         return _on_meta(config).num_params(include_embedding=include_embedding)
     c, layers = config, layer_configs(config)
     lowest, highest = layers[0], layers[-1]
@@ -81,7 +80,7 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
     layers = layer_configs(config)
     weights = sum(n * matrices(layer) for layer, n in _counted(layers))
     weights += _projections(config, layers)
-    if _has_own_variant(config):
+    if config.own_modules:
         weights = _matrices_on_meta(config)
     weights += config.embedding_rows * layers[0 if config.weight_tying else -1].d_model
     scored = 0
@@ -149,10 +148,6 @@ def _stream_norm(c: ModelConfig) -> int:
 
 def _norm(c: ModelConfig, size: int, affine: bool) -> int:
     return size * (1 + c.norm_bias) if affine else 0
-
-
-def _has_own_variant(c: ModelConfig) -> bool:
-    return any(map(is_import_path, (c.layer_norm_type, c.activation_type, c.position_scheme)))
 
 
 def _on_meta(config: ModelConfig) -> Any:

@@ -112,11 +112,11 @@ def _unread(config: Mapping[str, Any], c: ModelConfig) -> Iterator[tuple[str, st
     for section, names in NESTED.items():
         for name in names:
             yield f"{section}.{name}", OF_THE_RUN
+    road = "it is another road to the same function (`ablate bench` times roads)"
     for name in ROADS:
-        yield (
-            f"model.{name}",
-            "it is another road to the same function (`ablate bench` times roads)",
-        )
+        yield f"model.{name}", road
+    if not c.own_modules:
+        yield "train.check_causality", "no module of the model is your own"
     if config["precision"]["name"] == "fp32":
         yield "model.rope_full_precision", "everything is in float32"
     yield from _unread_of_positions(c)

@@ -87,8 +87,7 @@ def _reason(trial: TrialConfig, model: ModelConfig) -> str | None:
         (backend not in BACKENDS, f"the attention kernel {backend}"),
     ]
     reasons = [reason for holds, reason in found if holds]
-    named = (model.layer_norm_type, model.activation_type, model.position_scheme)
-    reasons += [f"code of your own ({name})" for name in named if ":" in name]
+    reasons += [f"code of your own ({path})" for path in model.own_modules.values()]
     return "; ".join(reasons) or None
 
 

@@ -17,6 +17,7 @@ from ablate.rundir import Attempt, before_last_tenth, check_frozen_data
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
 from ablate.train import checkpoint, peak_memory
+from ablate.train.causal import require_causal
 from ablate.train.compiling import warm_up
 from ablate.train.determinism import deterministic
 from ablate.train.device import choose_device
@@ -80,6 +81,8 @@ def run_trial(
         peak_memory.begin(device)
         run = assemble(typed, device, parallel)
         check_frozen_data(attempt.trial.study_path, config, run.data.fingerprint)
+        if attempt.trial.newest_checkpoint() is None:  # what has begun goes on as it began
+            require_causal(typed, run.model_config)
         if seat is not None:
             seat.take(run)
             attempt.note(**seat.facts)

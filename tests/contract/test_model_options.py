@@ -7,7 +7,6 @@ finite gradients, is deterministic, differs from a baseline, and survives saving
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from ablate.config.compose import Composer
 from ablate.errors import ConfigError
 from ablate.model import OLMo, count
+from ablate.model.causality import find_leak, shake
 from ablate.model.config import ModelConfig
 
 COMPOSER = Composer()
@@ -86,16 +86,6 @@ def tokens(config: ModelConfig) -> Tensor:
     )
 
 
-def shake(model: OLMo) -> OLMo:
-    """Moves every parameter off its initial value, so that zero biases and unit scales show."""
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-            noise = torch.randn(p.shape, generator=torch.Generator().manual_seed(seed))
-            p.add_(0.1 * noise)
-    return model
-
-
 def distance(a: Tensor, b: Tensor) -> float:
     return float(((a - b).abs().max() / b.abs().max()).detach())
 
@@ -137,6 +127,7 @@ def test_no_logit_sees_a_later_token(group: str, option: str) -> None:
     assert (seen[:, at + 1 :] == 0).all()
     assert (seen[:, at] > 0).all()
     assert (seen[:, : at + 1] > 0).sum() > at / 4
+    assert find_leak(config, TOKENS) is None, "two tests of one thing agree"
 
 
 @each_option

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from ablate.cli import check, plan
-from ablate.errors import PlanError
+from ablate.errors import AblateError, PlanError
 from ablate.model.config import ModelConfig
 from ablate.plan import plan_sweep
 
@@ -198,3 +198,48 @@ def test_building_finds_roads_that_differ_in_rounding_only() -> None:
     for road in ({"attention_backend": "math"}, {"rope_full_precision": False}):
         assert compare.compare(one, compare.build(base.replace(**road), 64)).what is None
     assert compare.compare(one, compare.build(base.replace(rope_theta=9000), 64)).what == "outputs"
+
+
+OWN = "tests.model.own_modules"
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [("layer_norm_type", "Rolled"), ("activation_type", "Centred"), ("position", "Mirrored")],
+)
+def test_an_arm_that_reads_later_tokens_is_named(field, name, checked) -> None:
+    levels = {"sane": "norm=rms", "leaky": f"model.{field}={OWN}:{name}"}
+    with pytest.raises(PlanError) as caught:
+        checked(factors={"x": levels})
+    message = str(caught.value)
+    assert message.startswith(f"Arm x-leaky (model.{field}={OWN}:{name}) reads later tokens: ")
+    assert "the outputs at position " in message
+    assert "train.check_causality=false" in message
+    assert "\n" not in message
+
+
+def test_a_leak_that_is_allowed_is_told(write_sweep, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    leaky = [f"model.layer_norm_type={OWN}:Rolled", "train.check_causality=false"]
+    causal = f"model.layer_norm_type={OWN}:Shifted"
+    sweep = write_sweep(factors={"norm": {"leaky": leaky, "causal": causal}})
+    words = [f"sweep={sweep}", "--check"]
+    assert plan.main([*words, "--json"]) == 0
+    told = {c["arm"]: c["not_causal"] for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert told["baseline"] is None
+    assert told["norm-causal"] is None
+    assert told["norm-leaky"].startswith("reads later tokens: ")
+    assert plan.main(words) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "norm-leaky: it is not known to be causal (reads later tokens: with other" in shown
+
+
+def test_to_allow_a_leak_is_no_change(checked) -> None:
+    causal = f"model.layer_norm_type={OWN}:Shifted"
+    with pytest.raises(PlanError, match=r"Arm x-allowed changes train\.check_causality, but"):
+        checked(baseline=[causal], factors={"x": {"allowed": "train.check_causality=false"}})
+
+
+def test_nothing_that_is_ours_reads_what_the_setting_allows(checked) -> None:
+    with pytest.raises(AblateError, match=r"train\.check_causality.*no module of the model is"):
+        checked(factors={"x": {"allowed": ["norm=rms", "train.check_causality=false"]}})

@@ -46,6 +46,8 @@ class TrainConfig:
     """
     filter_repetitions: bool = False
     """Mask the labels of sequences with an n-gram (n <= 13) repeated 32 times or more (OLMo 2)."""
+    check_causality: bool = True
+    """Refuse a module of the user's own that reads later tokens; false: take it."""
 
     def __post_init__(self) -> None:
         check_types(self, "train")
