@@ -118,9 +118,11 @@ def at_look(
     lost = trials[~trials["status"].isin(["done", "diverged"])]
     if len(lost):
         how = ", ".join(f"{n} {s}" for s, n in lost["status"].value_counts().sort_index().items())
+        again = lost["status"].isin(["failed", "cancelled"]).any()
         reasons.append(
             f"declared look {at} is not complete: of its {len(trials)} trials {how} "
             f"(for example {lost['id'].iloc[0]})"
+            + ("; `ablate retry` runs what failed or was cancelled" if again else "")
         )
         return _at_level(rule, level, ""), reasons, []
     name = str(spending.get("rule", "obrien_fleming")).replace("obrien_fleming", "O'Brien-Fleming")
