@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Parser
-from ablate.cli.progress import tell
+from ablate.cli.progress import Lines, tell
 from ablate.cli.running import conclude, missing_of, run_here
 from ablate.cli.stack_view import stack_lines
 from ablate.errors import ConfigError
@@ -110,7 +110,11 @@ def _launch(plan: Plan, study: StudyDir, options: argparse.Namespace) -> int:
     if cluster["name"] == "debug":
         from ablate.launch.slurm.launch import debug_plan
 
-        return conclude(debug_plan(plan, command=command, again=again), None)
+        steps = plan.trials[0].config["train"]["steps"]
+        done = debug_plan(
+            plan, command=command, again=again, seer=lambda trial: Lines(trial.id, steps).see
+        )
+        return conclude(done, None)
 
     def prepare() -> list[list[TrialDir]]:
         frozen = freeze(plan, command)

@@ -77,7 +77,8 @@ def _glance_at_data(plan: Plan) -> None:
     arms = [arm for arm in plan.arms if arm.config["data"]["path"] is not None]
     if not arms:
         return
-    from ablate.data.glance import glance  # with numpy, which costs a plan more than all else
+    from ablate.data import open_data
+    from ablate.data.glance import glance, is_token_folder  # numpy costs a plan more than all else
 
     seen = []
     for arm in arms:
@@ -90,6 +91,10 @@ def _glance_at_data(plan: Plan) -> None:
             seen.append((data, length, model))
             if glance(data, length):
                 data.check_vocabulary(model)
+            elif is_token_folder(data):  # its data.json says all that is asked of it
+                open_data(data, eos_token_id=model["eos_token_id"]).check(
+                    model["vocab_size"], length
+                )
 
 
 def _too_large(plan: Plan) -> list[str]:

@@ -9,7 +9,7 @@ from ablate.data.prepared import is_prepared, read_description
 from ablate.data.texts import PASSAGE, find_files
 from ablate.errors import DataError
 
-__all__ = ["glance"]
+__all__ = ["glance", "is_token_folder"]
 
 
 def glance(config: DataConfig, length: int) -> bool:
@@ -38,6 +38,11 @@ def glance(config: DataConfig, length: int) -> bool:
             "text, or lower the length."
         )
     return text
+
+
+def is_token_folder(config: DataConfig) -> bool:
+    """Whether data.path names a folder that `ablate data prepare --out` wrote."""
+    return isinstance(config.path, str) and is_prepared(Path(config.path).expanduser().absolute())
 
 
 def _most_tokens(paths: str | list[str], field: str, config: DataConfig) -> tuple[bool, int | None]:

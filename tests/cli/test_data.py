@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+SWEEP = "# @package _global_\nsweep: {question: Which?, factors: {norm: [norm=rms]}}\n"
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -58,3 +60,10 @@ def test_the_remedy_for_another_vocabulary_works_at_once(
     assert " ".join(remedy) in out, "which said so when it wrote the folder"
     code, _, err = call("train", *line, *remedy)
     assert code == 0, err
+    if where != "text":  # whose tokens are made at the launch
+        Path("sweeps").mkdir()
+        Path("sweeps/mine.yaml").write_text(SWEEP)
+        code, _, err = call("plan", "sweep=mine", *line)
+        assert code == 2
+        assert " ".join(remedy) in err
+        assert call("plan", "sweep=mine", *line, *remedy)[0] == 0

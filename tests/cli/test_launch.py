@@ -206,6 +206,7 @@ def test_in_this_process_for_a_debugger_and_what_was_deleted_is_run_again(
     assert code == 0, err
     study = StudyDir(Path("runs/mine"))
     kept, gone = study.trials()
+    assert err.count("step 2/2") == 2, "its progress is shown, as lines"
     assert [t.state().pid for t in (kept, gone)] == [os.getpid()] * 2
     before = kept.metrics_path.stat().st_mtime_ns
     shutil.rmtree(gone.path)
@@ -282,6 +283,9 @@ def test_a_plan_and_a_dry_run_say_that_an_arm_does_not_fit_this_machine(
     assert (code, out) == (2, "")
     assert said in err
     assert "ablate launch: Arm " in err
+    code, out, err = call("launch", *sweep, "train.device=cpu", "cluster=debug")
+    assert (code, out) == (2, "")
+    assert said in err
     slurm = ["cluster=slurm", "cluster.time=10m", "cluster.memory=1G"]
     assert said not in call("plan", *sweep, *slurm, "--json")[1]
     assert not Path("runs").exists()

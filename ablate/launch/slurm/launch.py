@@ -8,11 +8,11 @@ from typing import Any
 
 from ablate.config.schema import ClusterConfig
 from ablate.launch.freeze import freeze, study_of
-from ablate.launch.preflight import check_data_of_all, freeze_data
+from ablate.launch.preflight import check_data_of_all, check_training_of_all, freeze_data
 from ablate.launch.settings import remember_plan
 from ablate.launch.slurm.submit import describe, describe_dry, submit
 from ablate.plan import Plan
-from ablate.rundir import ENDED, StudyDir, Submission, incidents
+from ablate.rundir import ENDED, StudyDir, Submission, TrialDir, incidents
 
 __all__ = ["debug_plan", "launch_plan"]
 
@@ -93,9 +93,21 @@ def _trials(submission: Submission) -> int:
     return sum(map(len, submission.tasks))
 
 
-def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyDir:
+def debug_plan(
+    plan: Plan,
+    *,
+    command: str,
+    again: Sequence[str] = (),
+    seer: Callable[[TrialDir], Callable[[dict[str, Any]], None]] = lambda trial: lambda row: None,
+) -> StudyDir:
     """Runs what is missing in this process, one after the other: breakpoints work, and an
     exception ends it.
+
+    Args:
+        plan: to be frozen and run.
+        command: that asked for it.
+        again: ended statuses that are run again.
+        seer: of a trial that begins; what it returns sees every row of metrics.
     """
     import submitit
 
@@ -103,6 +115,7 @@ def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyD
     from ablate.launch.together import on_its_seat
 
     texts = check_data_of_all((arm.config for arm in plan.arms), study_of(plan))
+    check_training_of_all((f"Arm {arm.name}", arm.config) for arm in plan.arms)
     study = freeze(plan, command)
     remember_plan(study, plan, command)
     freeze_data(study, texts)
@@ -111,5 +124,6 @@ def debug_plan(plan: Plan, *, command: str, again: Sequence[str] = ()) -> StudyD
     for trial in study.trials():
         state = trial.live_state()
         if state.status not in ENDED or state.status in again:
-            executor.submit(run_job, trial, again=again, run=run).result()
+            sees = seer(trial)
+            executor.submit(run_job, trial, again=again, run=run, on_row=sees).result()
     return study
