@@ -24,7 +24,7 @@ EXAMPLES = """\
   ablate plan sweep=hello                          the demo
   ablate plan sweep=hello sweep.seeds=6            more seeds
   ablate plan sweep=positions size=4m              another size
-  ablate plan sweep=hello --check                  also builds each arm: toggles act, none leaks
+  ablate plan sweep=hello --check                  also builds every arm and tests it
   ablate plan hello                                a frozen study, with the noise as known by now
   ablate plan sweep=hello --json                   for scripts
 """
