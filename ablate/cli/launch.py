@@ -17,7 +17,7 @@ from ablate.errors import ConfigError
 from ablate.launch import budget
 from ablate.launch.cancelling import unmark
 from ablate.launch.retrying import RETRIED, mend_states, refuse_edited
-from ablate.launch.room import check_fits_here
+from ablate.launch.room import check_fits_here, gpus_here
 from ablate.launch.settings import remember_plan
 from ablate.rundir import ENDED, StudyDir, TrialDir
 from ablate.track.client import why_offline
@@ -167,9 +167,11 @@ def _show_dry_run(plan: Plan, study: StudyDir, again: Sequence[str], as_json: bo
         print(f"{'run ' if trial['runs'] else 'skip'}  {trial['status']:<10}{trial['id']}")
     run = sum(trial["runs"] for trial in trials)
     config = plan.trials[0].config
-    workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], 0)
+    gpus = gpus_here(config)
+    workers = workers_for(config["cluster"]["workers"], config["train"]["threads"], gpus)
+    where = f"{gpus} GPUs" if gpus > 1 else "the GPU" if gpus else "the CPU"
     print(
-        f"{run} of {len(plan.trials)} trials would run, {workers} at once on the CPU. "
+        f"{run} of {len(plan.trials)} trials would run, {workers} at once on {where}. "
         "Nothing was written."
     )
 

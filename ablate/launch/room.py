@@ -11,7 +11,7 @@ from ablate.launch.ranks import rank_of
 from ablate.plan import gib, memory_of, too_large
 from ablate.train import host
 
-__all__ = ["check_fits", "check_fits_here", "too_large_here"]
+__all__ = ["check_fits", "check_fits_here", "gpus_here", "too_large_here"]
 
 
 def check_fits(
@@ -58,11 +58,24 @@ def _too_large(config: Mapping[str, Any], device: str, bytes_there: int) -> str 
     return too_large(config, memory, bytes_there, where)
 
 
+def gpus_here(config: Mapping[str, Any]) -> int:
+    """GPUs over which a launch on this machine spreads its trials."""
+    if config["train"]["device"] not in ("auto", "cuda") or not _may_have_gpus():
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _may_have_gpus() -> bool:
+    return any(Path(p).exists() for p in ("/dev/nvidia0", "/dev/kfd", "/dev/dxg"))
+
+
 def _device_of(name: str) -> tuple[str, int] | None:
     """Its kind and bytes of memory. Torch is asked only where there may be a GPU: importing it
     takes longer than a plan.
     """
-    if name != "cpu" and any(Path(p).exists() for p in ("/dev/nvidia0", "/dev/kfd", "/dev/dxg")):
+    if name != "cpu" and _may_have_gpus():
         from ablate.errors import ConfigError
         from ablate.train.device import choose_device
         from ablate.train.memory import device_memory

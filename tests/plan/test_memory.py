@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from ablate.config.compose import Composer
 from ablate.config.schema import PrecisionConfig
 from ablate.config.schema.parallel import STRATEGIES
 from ablate.errors import ConfigError, PlanError
+from ablate.launch import room
 from ablate.launch.room import check_fits
 from ablate.model import ModelConfig, OLMo
 from ablate.model.linear import Unembedding
@@ -265,3 +267,26 @@ def test_text_and_json_show_it_for_every_arm(tmp_path, monkeypatch, capsys) -> N
         shown = arm["memory_per_gpu"]
         assert shown["weights"] == 4 * arm["parameters"]
         assert shown["peak"] > sum(shown[k] for k in ("weights", "optimiser", "activations"))
+
+
+def test_a_gpu_of_this_machine_is_asked_for_its_own_memory(monkeypatch) -> None:
+    """Where there is one, `auto` takes it; memory of the host says nothing then."""
+    config = resolve(Composer().compose(["size=tiny"]))
+    monkeypatch.setattr(room.host, "host_memory", lambda: 2**20)
+    monkeypatch.setattr(room, "_may_have_gpus", lambda: False)
+    assert room.gpus_here(config) == 0
+    assert "this machine has 1.0 MiB" in (room.too_large_here(config) or "")
+    absent = {**config, "train": {**config["train"], "device": "cuda"}}
+    assert room.too_large_here(absent) is None, "which is refused for the GPU that is not there"
+    monkeypatch.setattr(room, "_may_have_gpus", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    there = SimpleNamespace(total_memory=2**21)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: there)
+    assert room.gpus_here(config) == 2
+    assert "this GPU has 2.0 MiB" in (room.too_large_here(config) or "")
+    there.total_memory = 2**40
+    assert room.too_large_here(config) is None
+    slurm = {**config, "cluster": {**config["cluster"], "name": "slurm"}}
+    there.total_memory = 1
+    assert room.too_large_here(slurm) is None, "which is another machine"
