@@ -67,6 +67,18 @@ def guarded(name: str, action: Callable[[], int]) -> int:
         return _defect(name, error)
     except Exception as error:
         return _defect(name, error)
+    finally:
+        _leave_unsaid()
+
+
+def _leave_unsaid() -> None:
+    """What standard error could not take (a log on a full disk) changes no exit code: Python would
+    try once more at its exit, and end with 120.
+    """
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def tolerant_streams() -> None:
