@@ -122,8 +122,8 @@ def test_killed_in_the_middle_and_done_again_each_step_is_there_once(
     capsys: pytest.CaptureFixture[str],
     at: str,
 ) -> None:
-    # Often, in small pieces: a trial's history takes several requests, so it is cut inside. There is
-    # one a second: on a fast machine it takes many rows until the fifth.
+    # Often, in small pieces: a history takes several requests, so it is cut inside. One comes a
+    # second: on a fast machine it takes many rows until the fifth.
     monkeypatch.setenv("WANDB__FILE_STREAM_TRANSMIT_INTERVAL", "1")
     study = train(make_study(tmp_path, steps=20))
     for trial in study.trials():
