@@ -43,8 +43,8 @@ def test_trials_share_an_allocation_and_one_that_fails_harms_none(box: Box, tmp_
     # The slot that was free ran what the second task would have: it had nothing left to do.
     first = [n for n, t in trials.items() if t.state().job_id == f"{array.job_id}_0"]
     assert {"a", "b"} <= set(first)
-    assert box.history(f"{array.job_id}_0")[-1] == ("FAILED", "1:0")
-    assert box.history(f"{array.job_id}_1")[-1] == ("COMPLETED", "0:0")
+    box.until(lambda: box.history(f"{array.job_id}_0")[-1] == ("FAILED", "1:0"), 60)
+    box.until(lambda: box.history(f"{array.job_id}_1")[-1] == ("COMPLETED", "0:0"), 60)
 
 
 def test_equal_failures_hold_the_rest_back(box: Box, tmp_path: Path) -> None:

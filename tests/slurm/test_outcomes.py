@@ -116,7 +116,7 @@ def test_scancel_is_a_cancelled_trial_and_not_a_lost_one(box: Box, tmp_path: Pat
     box.run("scancel", f"{array.job_id}_0")
     box.until(lambda: not box.active(), 60)  # the feeder has looked, and left it alone
     assert (trial.state().status, trial.state().outcome) == ("cancelled", "cancelled")
-    assert box.history(f"{array.job_id}_0")[0][0].startswith("CANCELLED")
+    box.until(lambda: box.history(f"{array.job_id}_0")[0][0].startswith("CANCELLED"), 60)
     assert trial.newest_checkpoint() is not None
     assert outcomes_of(other) == ["done"]
 
@@ -153,7 +153,7 @@ def test_a_trial_that_does_not_listen_is_killed_at_its_limit_and_healed(
     assert outcomes_of(trial)[0] == "time_limit"
     assert is_whole(trial)
     # The batch script may just have time to ask for the requeue; else the feeder submits it again.
-    assert box.history(array.job_id)[0][0] in ("TIMEOUT", "REQUEUED")
+    box.until(lambda: box.history(array.job_id)[0][0] in ("TIMEOUT", "REQUEUED"), 60)
 
 
 @pytest.mark.slow
@@ -195,8 +195,8 @@ def preempted_for_good(box: Box, path: Path, *, partition: str, **fake: Any) -> 
     box.until(lambda: all_done(study), 120)
     assert outcomes_of(trial) == ["preempted", "done"]
     assert is_whole(trial)
+    box.until(lambda: box.history(array.job_id)[0][0] in ("PREEMPTED", "FAILED"), 60)
     assert len(box.history(array.job_id)) == 1
-    assert box.history(array.job_id)[0][0] in ("PREEMPTED", "FAILED")
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ def test_without_requeue_the_trial_of_a_dead_node_is_submitted_again_by_the_feed
     box.until(lambda: all_done(study), 150)
     assert outcomes_of(trial) == ["node", "done"]
     assert is_whole(trial)
-    assert box.history(array.job_id) == [("NODE_FAIL", "0:0")]
+    box.until(lambda: box.history(array.job_id) == [("NODE_FAIL", "0:0")], 60)
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def test_over_memory_is_out_of_memory_and_is_not_tried_again(strict: Box, tmp_pa
     strict.until(lambda: not strict.active(), 120)
     assert (trial.state().status, trial.state().outcome) == ("failed", "oom")
     assert len(trial.attempts()) == 1
-    assert strict.history(array.job_id)[-1][0] == "FAILED"
+    strict.until(lambda: strict.history(array.job_id)[-1][0] == "FAILED", 60)
 
 
 def test_a_suspended_job_keeps_its_trial_unless_its_lease_expires(box: Box, tmp_path: Path) -> None:
