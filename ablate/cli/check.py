@@ -10,10 +10,10 @@ from ablate.config.imports import own_code
 from ablate.errors import AblateError, PlanError
 from ablate.model import compare as models
 from ablate.model.activations import activations
-from ablate.model.causality import Leak, find_leak, leaking_fields
+from ablate.model.causality import Leak, leaking_fields
 from ablate.model.config import ModelConfig
 from ablate.plan import Plan, PlannedArm, micro_batch, typed
-from ablate.train.causal import REMEDY
+from ablate.train.causal import REMEDY, leak_or_reason
 from ablate.train.traced import has_instructions, shallow, trace
 
 __all__ = ["Proof", "check"]
@@ -109,14 +109,10 @@ def _not_causal(arm: PlannedArm, model: ModelConfig, known: dict[str, str | None
     key = repr((model, length))
     if key in known:
         return known[key]
-    leak, reason = None, None
-    try:
-        leak = find_leak(model, length)
-    except Exception as error:  # classes of the user's own raise what they like
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+    leak, untested = leak_or_reason(model, length)
     if leak is not None and train.get("check_causality", True):
         raise PlanError(_accusation(arm, model, length, leak))
-    known[key] = reason if leak is None else f"reads later tokens: {leak}"
+    known[key] = untested if leak is None else f"reads later tokens: {leak}"
     return known[key]
 
 

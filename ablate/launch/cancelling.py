@@ -17,7 +17,7 @@ from ablate.errors import StudyError
 from ablate.launch.assignments import assignments, feeders
 from ablate.launch.observe import Scheduler
 from ablate.rundir import ENDED, StudyDir, TrialDir
-from ablate.rundir.attempt import process_started
+from ablate.rundir.process import process_started
 
 __all__ = ["Cancelled", "cancel", "mark", "unmark"]
 

@@ -12,7 +12,7 @@ from ablate.config.imports import users_own
 from ablate.config.schema import TrialConfig
 from ablate.data import Data, check_inference, open_data, open_shifted
 from ablate.errors import ConfigError
-from ablate.launch.room import check_fits, check_fits_here
+from ablate.launch.room import check_fits
 from ablate.rundir import (
     StudyDir,
     check_frozen_data,
@@ -109,12 +109,13 @@ def freeze_data(study: StudyDir, found: Mapping[str, str]) -> None:
             keep_data(study.path, found)
 
 
-def check_training(config: Mapping[str, Any], *, new: bool = False) -> None:
+def check_training(config: Mapping[str, Any], *, new: bool = False, who: str = "The trial") -> None:
     """Puts the trial together without weights (on the meta device) or data. Imports torch.
 
     Args:
         config: of the trial.
         new: it has not begun, so a model that reads later tokens is refused too.
+        who: needs more memory than there is, in that refusal.
 
     Raises:
         ConfigError: for a device that is not there, a name that cannot be imported, ...
@@ -143,7 +144,7 @@ def check_training(config: Mapping[str, Any], *, new: bool = False) -> None:
     check_mode(typed, device.type)
     if typed.parallel.name == "none":  # else it is not known here how many share a batch
         check_memory(typed, sequence_length=length, device=device)
-    check_fits(config, device.type, device_memory(device))
+    check_fits(config, device.type, device_memory(device), who)
     Precision(typed.precision, device)
     model: Any = OLMo(model_config, init_params=False)
     if train.activation_checkpointing is not None:
@@ -174,5 +175,4 @@ def check_training_of_all(named: Iterable[tuple[str, Mapping[str, Any]]]) -> Non
         asked = {**config, "seed": None}
         if asked not in checked:
             checked.append(asked)
-            check_fits_here(config, who)
-            check_training(config)
+            check_training(config, who=who)

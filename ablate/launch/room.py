@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import PlanError
+from ablate.errors import ConfigError, PlanError
 from ablate.launch.ranks import rank_of
 from ablate.plan import gib, memory_of, too_large
 from ablate.train import host
@@ -76,7 +76,6 @@ def _device_of(name: str) -> tuple[str, int] | None:
     takes longer than a plan.
     """
     if name != "cpu" and _may_have_gpus():
-        from ablate.errors import ConfigError
         from ablate.train.device import choose_device
         from ablate.train.memory import device_memory
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import socket
@@ -15,6 +14,7 @@ from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.attempt_record import read_record, told_by_logs
 from ablate.rundir.files import append_line, free_name, fsync_dir, open_file, write_json
+from ablate.rundir.process import is_stopped, machine, process_started
 from ablate.rundir.state import State, read_state
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Attempt:
             known = started is not None or record.get("process_started") is not None
             if known and started != record.get("process_started"):
                 return False
-            if known and not _is_stopped(record["pid"]):
+            if known and not is_stopped(record["pid"]):
                 return True
         return self.lease_age(now) < names.LEASE_SECONDS
 
@@ -269,37 +269,3 @@ class Attempt:
         if keep >= 0:
             for step in self.checkpoint_steps()[: -keep or None]:
                 shutil.rmtree(self.checkpoint_path(step), ignore_errors=True)
-
-
-def process_started(pid: int) -> str | None:
-    """When process `pid` of this machine started (clock ticks since boot), None if it is gone.
-
-    The start time tells a process from a later one that got the same number.
-    """
-    fields = _stat(pid)
-    return None if fields is None or fields[0] == "Z" else fields[19]
-
-
-def _is_stopped(pid: int) -> bool:
-    fields = _stat(pid)
-    return fields is not None and fields[0] in "Tt"
-
-
-def _stat(pid: int) -> list[str] | None:
-    """State, parent, ...: the fields of /proc/<pid>/stat after the name."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
-@functools.cache
-def machine() -> str | None:
-    """Tells machines and containers with one host name apart: process numbers mean something
-    within one of them only.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None

@@ -14,8 +14,8 @@ from typing import Any
 
 from ablate.errors import StudyError
 from ablate.rundir import names
-from ablate.rundir.attempt import process_started
 from ablate.rundir.files import open_file, read_json, write_json
+from ablate.rundir.process import process_started
 from ablate.rundir.submission import Submission, add_submission, read_submissions
 from ablate.rundir.trial import TrialDir
 

@@ -11,9 +11,9 @@ import logging
 from ablate.config.schema import TrialConfig
 from ablate.errors import ConfigError
 from ablate.model import ModelConfig
-from ablate.model.causality import find_leak, leaking_fields
+from ablate.model.causality import Leak, find_leak, leaking_fields
 
-__all__ = ["REMEDY", "require_causal"]
+__all__ = ["REMEDY", "leak_or_reason", "require_causal"]
 
 REMEDY = (
     "Mend it, so that what it makes of a position depends on no later one; or take it as it is "
@@ -36,16 +36,21 @@ def require_causal(config: TrialConfig, model: ModelConfig) -> None:
     if not own or not config.train.check_causality:
         return
     length = config.train.sequence_length or model.max_sequence_length
-    try:
-        leak = find_leak(model, length)
-    except Exception as error:  # classes of the user's own raise what they like
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+    leak, untested = leak_or_reason(model, length)
+    if untested is not None:
         named = ", ".join(f"model.{name}={path}" for name, path in own.items())
-        log.warning("Not tested for reading later tokens: %s (%s).", named, said)
-        return
+        log.warning("Not tested for reading later tokens: %s (%s).", named, untested)
     if leak is None:
         return
     name, *more = leaking_fields(model, length)
     also = "".join(f", and so may model.{other}={own[other]}" for other in more)
     reason = f"reads later tokens{also}: {leak}"
     raise ConfigError(f"model.{name}", own[name], reason, REMEDY)
+
+
+def leak_or_reason(model: ModelConfig, length: int) -> tuple[Leak | None, str | None]:
+    """The leak of a model that reads later tokens, and why that could not be tested."""
+    try:
+        return find_leak(model, length), None
+    except Exception as error:  # classes of the user's own raise what they like
+        return None, " ".join(f"{type(error).__name__}: {error}".split())

@@ -2,7 +2,7 @@
 
 After a step the processor's caches hold the step, and whatever Python does first is several times
 as slow as what it does next. So where nothing is done about spikes, rows are watched and written
-several at once: after two seconds at most, and before anything else is recorded. What is still in
+several at once: after a second at most, and before anything else is recorded. What is still in
 memory when a process is killed, it would have had to compute again anyway, from its checkpoint.
 """
 
@@ -20,7 +20,7 @@ from ablate.train.run import Run
 
 __all__ = ["Watch"]
 
-MOST, SECONDS = 64, 2.0
+MOST, SECONDS = 64, 1.0
 """So many rows are held back, and for so long."""
 
 

@@ -12,7 +12,7 @@ from test_local import wait_for
 
 from ablate.launch.local import run_missing
 from ablate.launch.pool import Ended, Pool
-from ablate.rundir.attempt import process_started
+from ablate.rundir.process import process_started
 
 
 @pytest.fixture

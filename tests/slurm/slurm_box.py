@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from ablate.rundir.attempt import machine, process_started
+from ablate.rundir.process import machine, process_started
 
 SCRIPTS = Path(__file__).parent / "box"
 ROOT = Path(__file__).parents[2]

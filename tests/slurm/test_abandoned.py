@@ -12,7 +12,7 @@ import pytest
 import slurm_box
 from slurm_box import remove_abandoned
 
-from ablate.rundir.attempt import machine, process_started
+from ablate.rundir.process import machine, process_started
 
 
 def sleeper(*words: str) -> subprocess.Popen[bytes]:
