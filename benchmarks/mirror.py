@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ablate.rundir import Attempt, append_line
+from ablate.rundir import Attempt, append_lines
 from ablate.rundir.names import METRICS
 
 HERE = Path(__file__).resolve().parents[1]
@@ -121,7 +121,7 @@ def train(
         for _ in range(4):
             matrix @ matrix
         row = {"step": step, "tokens": step * 1024, "train/loss": 5.0 / step, "lr": 1e-3}
-        append_line(log, row)
+        append_lines(log, [row])
         on_row(row)
         if reason := should_stop():
             return Ran("preempted", step, {}, reason)

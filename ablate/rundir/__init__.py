@@ -27,7 +27,7 @@ from ablate.rundir import incidents, names
 from ablate.rundir.attempt import Attempt
 from ablate.rundir.ended import Ended, read_ended
 from ablate.rundir.files import (
-    append_line,
+    append_lines,
     check_writable,
     read_json,
     read_jsonl,
@@ -67,7 +67,7 @@ __all__ = [
     "StudyDir",
     "Submission",
     "TrialDir",
-    "append_line",
+    "append_lines",
     "before_last_tenth",
     "check_frozen_data",
     "check_writable",

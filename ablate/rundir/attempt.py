@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.errors import StudyError
 from ablate.rundir import names
 from ablate.rundir.attempt_record import read_record, told_by_logs
-from ablate.rundir.files import append_line, free_name, fsync_dir, open_file, write_json
+from ablate.rundir.files import append_lines, free_name, fsync_dir, open_file, write_json
 from ablate.rundir.process import is_stopped, machine, process_started
 from ablate.rundir.state import State, read_state
 
@@ -220,13 +220,13 @@ class Attempt:
     # ---- logs
 
     def open_log(self, name: str) -> int:
-        """A descriptor for `append_line`: metrics.jsonl or events.jsonl."""
+        """A descriptor for `append_lines`: metrics.jsonl or events.jsonl."""
         return os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def append(self, name: str, row: dict[str, Any]) -> None:
         fd = self.open_log(name)
         try:
-            append_line(fd, row)
+            append_lines(fd, [row])
         finally:
             os.close(fd)
 

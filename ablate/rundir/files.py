@@ -11,14 +11,16 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import orjson
 
 from ablate.errors import ConfigError, StudyError
 
 __all__ = [
-    "append_line",
+    "append_lines",
     "check_writable",
     "free_name",
     "fsync_dir",
@@ -147,13 +149,22 @@ def read_json(path: Path, remedy: str = "Restore it, or move it away.") -> dict[
 _compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps builds one each time
 
 
-def append_line(fd: int, row: dict[str, Any]) -> None:
-    """One JSON line in one write; `fd` is opened with O_APPEND. Non-finite numbers become NaN,
-    Infinity.
+def _line(row: dict[str, Any]) -> bytes:
+    """orjson takes a tenth of the time, and writes null for a number that is not finite."""
+    try:
+        line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # of an integer beyond 64 bits, say
+        line = b"null"
+    return line if b"null" not in line else (_compact(row) + "\n").encode()
+
+
+def append_lines(fd: int, rows: Sequence[dict[str, Any]]) -> None:
+    """A JSON line each, all in one write; `fd` is opened with O_APPEND. Non-finite numbers become
+    NaN, Infinity.
     """
-    line = (_compact(row) + "\n").encode()
-    while line:  # a disk that is nearly full takes a part, and says so at the next write only
-        line = line[os.write(fd, line) :]
+    lines = b"".join([_line(row) for row in rows])
+    while lines:  # a disk that is nearly full takes a part, and says so at the next write only
+        lines = lines[os.write(fd, lines) :]
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:

@@ -100,10 +100,10 @@ class _Rows(Silence):
     """The record of a bench: kept, not written."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.kept: list[dict[str, Any]] = []
 
-    def row(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
+    def rows(self, rows: Sequence[dict[str, Any]]) -> None:
+        self.kept += rows
 
 
 def _trained(run: Run, steps: int, tell: Callable[[str], object]) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def _trained(run: Run, steps: int, tell: Callable[[str], object]) -> list[dict[s
 
     with Watch(run, record) as watch, Loader(run) as loader:
         train(run, 0, watch, loader, save=lambda _: None, should_stop=should_stop)
-    return record.rows
+    return record.kept
 
 
 def _peak_rate(run: Run) -> tuple[float, str]:

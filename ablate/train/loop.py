@@ -91,8 +91,9 @@ def train(
             update_norm.before()
             run.optimiser.step()
             size: Any = parallel.same(update_norm.after())
-            if response.limits:
+            if response.limits or run.device.type == "cpu":
                 size = size.item()
+            if response.limits:
                 size *= update_norm.keep(response.limit(step, size))
             row["train/update_norm"] = size
         elif verdict == "diverge":

@@ -1,14 +1,13 @@
-"""The trial's own logs: one JSON line a step and one an event, each in a single write."""
+"""The trial's own logs: one JSON line a step and one an event; those at hand in a single write."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ablate.rundir import Attempt, append_line
+from ablate.rundir import Attempt, append_lines
 from ablate.rundir.names import EVENTS, METRICS
-from ablate.spikes import Event
 
 __all__ = ["Record", "Silence"]
 
@@ -22,17 +21,20 @@ class Record:
         self._metrics, self._events = attempt.open_log(METRICS), attempt.open_log(EVENTS)
         self._on_row = on_row
 
-    def row(self, row: dict[str, Any]) -> None:
-        append_line(self._metrics, row)
-        if self._on_row is not None:
-            self._on_row(row)
+    def rows(self, rows: Sequence[dict[str, Any]]) -> None:
+        append_lines(self._metrics, rows)
+
+    def events(self, events: Sequence[dict[str, Any]]) -> None:
+        append_lines(self._events, events)
 
     def event(self, step: int, kind: str, **fields: Any) -> None:
-        append_line(self._events, {"step": step, "kind": kind, **fields})
+        self.events([{"step": step, "kind": kind, **fields}])
 
-    def spike(self, step: int, event: Event) -> None:
-        """One line at the alarm and one more whenever more is known; the last of them counts."""
-        self.event(step, **event.to_dict())
+    def show(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Rows that are written, to whoever follows the trial."""
+        if self._on_row is not None:
+            for row in rows:
+                self._on_row(row)
 
     def sync(self) -> None:
         """Called before a checkpoint counts, so that no row is missing after a power cut."""
@@ -49,9 +51,11 @@ class Silence(Record):
 
     def __init__(self) -> None: ...
 
-    def row(self, row: dict[str, Any]) -> None: ...
+    def rows(self, rows: Sequence[dict[str, Any]]) -> None: ...
 
-    def event(self, step: int, kind: str, **fields: Any) -> None: ...
+    def events(self, events: Sequence[dict[str, Any]]) -> None: ...
+
+    def show(self, rows: Sequence[dict[str, Any]]) -> None: ...
 
     def sync(self) -> None: ...
 

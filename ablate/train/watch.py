@@ -2,8 +2,9 @@
 
 After a step the processor's caches hold the step, and whatever Python does first is several times
 as slow as what it does next. So where nothing is done about spikes, rows are watched and written
-several at once: after a second at most, and before anything else is recorded. What is still in
-memory when a process is killed, it would have had to compute again anyway, from its checkpoint.
+several at once: after a second at most, and before anything else is recorded; all are watched, then
+all are written, so that each finds the caches as the row before left them. What is still in memory
+when a process is killed, it would have had to compute again anyway, from its checkpoint.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from types import TracebackType
 from typing import Any
 
+from ablate.spikes import Event
 from ablate.spikes.signals import of_row
 from ablate.train.later import settle
 from ablate.train.record import Record
@@ -65,10 +67,16 @@ class Watch:
         """What is held back is watched and written; returns as `see` does."""
         rows, self._rows = self._rows, []
         self._since = time.monotonic()
+        if not rows:
+            return None
         settle(rows)
-        why = None
+        why, events = None, []
         for row in rows:
-            why = self._take(row) or why
+            why = self._judge(row, events) or why
+        self._record.rows(rows)
+        if events:
+            self._record.events(events)
+        self._record.show(rows)
         return why
 
     def event(self, step: int, kind: str, **fields: Any) -> None:
@@ -80,17 +88,21 @@ class Watch:
         """The record ends at `step`: what is still open has not recovered."""
         self.flush()
         for event in self._run.detector.finish():
-            self._record.spike(step, event)
+            self._record.events([_line(step, event)])
 
-    def _take(self, row: dict[str, Any]) -> str | None:
-        run, record, step, loss = self._run, self._record, row["step"], row["train/loss"]
-        events = run.detector.update(step, loss, **of_row(row))
-        alarm = any(e.is_alert and e.detect == step and not e.closed for e in events)
+    def _judge(self, row: dict[str, Any], events: list[dict[str, Any]]) -> str | None:
+        """Adds the events of a row to `events`, and to the row what was done about them."""
+        run, step, loss = self._run, row["step"], row["train/loss"]
+        found = run.detector.update(step, loss, **of_row(row))
+        alarm = any(e.is_alert and e.detect == step and not e.closed for e in found)
         why = run.response.answer(run, step, loss, Seen(alarm=alarm, calm=run.detector.calm))
-        record.row({**row, **run.response.columns()})
-        for event in events:
-            record.spike(step, event)
-        for fields in run.response.done:
-            record.event(step, "response", **fields)
+        row |= run.response.columns()
+        events += [_line(step, event) for event in found]
+        events += [{"step": step, "kind": "response", **f} for f in run.response.done]
         run.response.done.clear()
         return why
+
+
+def _line(step: int, event: Event) -> dict[str, Any]:
+    """One at the alarm and one more whenever more is known; the last of them counts."""
+    return {"step": step, **event.to_dict()}
