@@ -47,11 +47,8 @@ class Lines:
 
     def see(self, row: dict[str, Any]) -> None:
         if row["step"] % self._every == 0 or row["step"] == self.steps or "val/loss" in row:
-            print(
-                f"{self.id}  step {row['step']}/{self.steps}  {metrics(row)}",
-                file=sys.stderr,
-                flush=True,
-            )
+            # One call, not print's two, for this is part of a step. Standard error flushes lines.
+            sys.stderr.write(f"{self.id}  step {row['step']}/{self.steps}  {metrics(row)}\n")
 
 
 class Bar:

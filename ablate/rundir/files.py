@@ -150,7 +150,7 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps builds o
 
 
 def _line(row: dict[str, Any]) -> bytes:
-    """orjson takes a tenth of the time, and writes null for a number that is not finite."""
+    """With orjson, which takes a tenth of the time but writes null for what is not finite."""
     try:
         line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # of an integer beyond 64 bits, say

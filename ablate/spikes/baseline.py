@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from ablate.spikes.robust import MAD_TO_SIGMA, mad, median, middle, quantum
@@ -115,8 +116,8 @@ class Baseline:
 
     def local_forecast(self) -> float:
         """The next row from the newest eight, along a falling line."""
-        values = list(self.values)[-2 * QUARTER :]
-        new, old = median(values[QUARTER:]), median(values[:QUARTER])
+        newest = list(islice(reversed(self.values), 2 * QUARTER))
+        new, old = median(newest[:QUARTER]), median(newest[QUARTER:])
         slope = (new - old) / QUARTER
         return new + 0.5 * (QUARTER + 1) * slope if slope < 0 else new
 

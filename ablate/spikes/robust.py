@@ -50,9 +50,12 @@ def mean(values: Sequence[float]) -> float:
 def mad(values: Sequence[float]) -> float:
     """Median absolute deviation from the median; not scaled."""
     ordered = sorted(values)
-    m = middle(ordered)
-    # Of values in order the deviations fall, then rise: two runs, which `sorted` merely merges.
-    return middle(sorted([abs(v - m) for v in ordered]))
+    m, half = middle(ordered), len(ordered) >> 1
+    # Of values in order the deviations fall, then rise: two runs, which `sort` merely merges.
+    deviations = [m - v for v in ordered[:half]]
+    deviations += [v - m for v in ordered[half:]]
+    deviations.sort()
+    return middle(deviations)
 
 
 def quantum(values: Sequence[float]) -> float:

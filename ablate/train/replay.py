@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from ablate.data import IGNORED
 from ablate.data.naming import readable
 from ablate.errors import StudyError
 from ablate.rundir import TrialDir
-from ablate.spikes import Event
 from ablate.train import checkpoint
 from ablate.train.batch import TensorBatch, to_tensors
 from ablate.train.clip import gradient_norms
@@ -30,6 +29,7 @@ from ablate.train.device import choose_device
 from ablate.train.loader import Loader
 from ablate.train.loop import train
 from ablate.train.measure import measure
+from ablate.train.record import Silence
 from ablate.train.run import Run, assemble
 from ablate.train.watch import Watch
 
@@ -70,7 +70,7 @@ def replay(
         train(
             run,
             start,
-            Watch(run, look, patient=False),  # type: ignore[arg-type] (look has a Record's methods)
+            Watch(run, look, patient=False),
             Loader(run, ahead=0),  # so that it asks for `next_batch`
             save=lambda _: None,
             should_stop=lambda: "replayed" if look.step >= last else None,
@@ -94,7 +94,7 @@ def _restore(run: Run, trial: TrialDir, first: int) -> int:
     return found.step
 
 
-class _Look:
+class _Look(Silence):
     """A record that is written nowhere, and a look at the batch before its update."""
 
     def __init__(self, run: Run, first: int, on_step: Callable[[int], None]) -> None:
@@ -122,17 +122,14 @@ class _Look:
             }
         return self._judge(step, loss, norm)
 
-    def row(self, row: dict[str, Any]) -> None:
-        self.step = row["step"]
-        self.losses[self.step] = row["train/loss"]
-        if self.step >= self.first:
-            names = ("step", "train/loss", "train/grad_norm", "train/update_norm", "lr")
-            self.found.append({k: row[k] for k in names} | self.layers)
-        self.on_step(self.step)
-
-    def event(self, step: int, kind: str, **fields: Any) -> None: ...
-
-    def spike(self, step: int, event: Event) -> None: ...
+    def show(self, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            self.step = row["step"]
+            self.losses[self.step] = row["train/loss"]
+            if self.step >= self.first:
+                names = ("step", "train/loss", "train/grad_norm", "train/update_norm", "lr")
+                self.found.append({k: row[k] for k in names} | self.layers)
+            self.on_step(self.step)
 
     def _gradients(self) -> dict[str, float]:
         """By layer, and by name for what is in none."""
