@@ -210,7 +210,7 @@ class SequentialBlock(Block):
         y, clip = self.att_proj(x), self.config.clip_qkv
         if clip is not None:
             y = y.clamp(-clip, clip)
-        q, k, v = y.split(self.widths, dim=-1)
+        q, k, v = y.split_with_sizes(self.widths, dim=-1)
         return q, k, v
 
 

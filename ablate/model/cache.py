@@ -17,6 +17,11 @@ KeyValue = tuple[Tensor, Tensor]
 class BufferCache(dict[Hashable, tuple[Tensor, ...]]):
     """Tables by name, device and dtype, regrown when a longer one is asked for."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.scopes: dict[Hashable, Any] = {}
+        """What layers see (`mask.scopes`) in passes that are given nothing but tokens."""
+
     def grown(
         self, key: Hashable, length: int, build: Callable[[int], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:

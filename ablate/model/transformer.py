@@ -220,8 +220,10 @@ class OLMo(nn.Module):
         if self.config.embedding_layer_norm:
             x = parts["emb_norm"](x)
         place = self.position.embed(start, x.shape[1], x)
+        if place is None:
+            return x
         # A fixed table is float32, pure bf16 is not.
-        return x if place is None else x + place.to(x.dtype)
+        return x + (place if place.dtype == x.dtype else place.to(x.dtype))
 
     def _softmax(self) -> torch.dtype | None:
         """What attention's softmax is told to compute in, by the narrowest layer."""

@@ -198,6 +198,7 @@ def bench_peers(
         compiling = warm_up(run)
         batch = to_tensors(run.make_batch(1), device)
         ids = batch.input_ids
+        run.model.train()
         steps: dict[str, Callable[[], object]] = {"ablate": lambda: _bare_step(run, batch)}
         for name in names:
             steps[name] = _peer_step(name, run, ids, compiled=compiled)
@@ -225,11 +226,10 @@ def bench_peers(
 
 def _bare_step(run: Run, batch: Any) -> None:
     """Without what peers do not do: no clipping, no norms, no record."""
-    run.model.train()
     run.phases.begin()
     accumulate_gradients(run, batch)
     run.optimiser.step()
-    run.optimiser.zero_grad(set_to_none=True)
+    run.clear_gradients()
     wait(run.device)
 
 

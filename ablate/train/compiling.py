@@ -143,7 +143,7 @@ def warm_up(run: Any) -> dict[str, Any] | None:
         part = next(batch.split(run.parallel.micro_batch(run.config.train)))
         with run.parallel.synchronised(last=False):
             run.precision.backward(run.losses(run.forward, part).sum())
-        run.optimiser.zero_grad(set_to_none=True)
+        run.clear_gradients()
         with contextlib.suppress(OSError):
             known.touch()
     made, found = (b - a for a, b in zip(before, _counted(), strict=True))

@@ -154,7 +154,7 @@ def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
     Returns:
         That mean in nats, and the z-loss.
     """
-    total: Any = 0.0
+    total: Any = None
     parts = list(batch.split(run.parallel.micro_batch(run.config.train)))
     for i, part in enumerate(parts):
         run.begin_part(i, batch.count)
@@ -163,5 +163,5 @@ def accumulate_gradients(run: Run, batch: TensorBatch) -> Float[Tensor, " 2"]:
             run.phases.end("forward")
             run.precision.backward(losses.sum())
         run.phases.end("backward")
-        total = total + losses.detach()
+        total = losses.detach() if total is None else total + losses.detach()
     return run.parallel.sum(total)

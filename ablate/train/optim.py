@@ -19,6 +19,7 @@ from ablate.config.schema import OptimConfig
 from ablate.errors import ConfigError
 from ablate.model.foundation import in_foundation
 from ablate.model.names import NORM_SLOTS
+from ablate.train.adamw import FusedAdamW
 from ablate.train.lean import postpone_dynamo
 
 __all__ = ["OPTIMISERS", "Lion", "MuonAdamW", "build_optimiser", "parameter_groups"]
@@ -124,13 +125,12 @@ def _adamw(model: nn.Module, config: OptimConfig, groups: Groups) -> torch.optim
 
 def _fused_adamw(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     beta1, beta2 = config.betas
-    return torch.optim.AdamW(
+    return FusedAdamW(
         groups,
         lr=config.lr,
         betas=(beta1, beta2),
         eps=config.eps,
         weight_decay=config.weight_decay,
-        fused=True,
     )
 
 

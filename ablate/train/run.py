@@ -129,7 +129,11 @@ class Run:
     def discard_gradients(self) -> None:
         """The end of a step, or of a batch that is not taken."""
         self.precision.update()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.clear_gradients()
+
+    def clear_gradients(self) -> None:
+        for parameter in self.parameters:  # the optimiser's own method asks for hooks first
+            parameter.grad = None
 
     def set_rate(self, step: int) -> float:
         """The learning rate of `step`: for all, or for those parameters that have no other."""
