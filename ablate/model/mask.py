@@ -83,9 +83,9 @@ def scopes(
         split: whether documents may be attended to one by one. Compiled code would be compiled
             again for each layout.
     """
-    dtype, same = compute_dtype(x), type(position).__module__ == OURS
+    dtype, ours = compute_dtype(x), type(position).__module__ == OURS
     asked: Hashable = None
-    if same and not past and given.is_empty:  # as in every step of most runs
+    if ours and not past and given.is_empty:  # as in every step of most runs
         asked = (x.shape[:2], x.dtype, x.device, dtype, dropout, softmax, torch.is_grad_enabled())
         if asked in cache.scopes:
             return cache.scopes[asked]
@@ -95,7 +95,7 @@ def scopes(
     kinds = [(config.window(layer), size) for layer, size in enumerate(sizes)]
     made = {kind: builder.scope(*kind) for kind in dict.fromkeys(kinds)}
     found = [made[kind] for kind in kinds]
-    if asked is not None and not builder.trained_bias:
+    if asked is not None and not builder.varying_bias:
         cache.scopes[asked] = found
     return found
 
@@ -120,6 +120,7 @@ class _Builder:
     ) -> None:
         self.config, self.position, self.cache = config, position, cache
         self.x, self.given, self.split = x, given, split
+        self.ours = type(position).__module__ == OURS
         self.made: dict[Hashable, Any] = {}
         self.dtype = compute_dtype(x)
         self.queries, self.keys = x.shape[1], past + x.shape[1]
@@ -149,8 +150,12 @@ class _Builder:
         return self.position.bias(self.keys, self.x)
 
     @functools.cached_property
-    def trained_bias(self) -> bool:
-        return self.position_bias is not None and self.position_bias.requires_grad
+    def varying_bias(self) -> bool:
+        """Whether the position bias may be another in the next pass: a trained one (where no
+        gradients are wanted it does not look trained), or one of the user's own scheme.
+        """
+        trained = next(self.position.parameters(), None) is not None
+        return self.position_bias is not None and (trained or not self.ours)
 
     def _choose(self, near: int | None, head_size: int | None) -> str:
         size = self.case.head_dim if head_size is None else head_size
@@ -179,7 +184,7 @@ class _Builder:
             return Scope(causal=False, **options)
         if plain and self.queries == self.keys and backend == "sdpa":
             return Scope(causal=True, **options)
-        if self.masked or hides_documents or self.trained_bias:
+        if self.masked or hides_documents or self.varying_bias:
             bias = self._once(("bias", near), self._assembled, near, hides_documents)
             return Scope(bias=bias, **options)
         return Scope(bias=self._fixed(near, self.dtype), **options)
@@ -237,17 +242,17 @@ class _Builder:
         rows = slice(self.keys - self.queries, self.keys)
         if self.given.attention_bias is not None:
             bias = as_bias(self.given.attention_bias, self.keys)
-        elif self.trained_bias:
+        elif self.varying_bias:
             bias = hide(distance(self.keys, self.x.device) < 0)[None, None]
         else:
             bias = self._fixed(window, torch.float32)
         if bias.shape[-2] != self.queries:
             bias = bias[:, :, rows]
         if self.position_bias is not None and (
-            self.given.attention_bias is not None or self.trained_bias
+            self.given.attention_bias is not None or self.varying_bias
         ):
             bias = bias + self.position_bias[:, rows]
-        if self.given.attention_bias is not None or self.trained_bias:
+        if self.given.attention_bias is not None or self.varying_bias:
             bias = within(bias, window)
         if hides_documents:
             name = self.document_names
@@ -282,6 +287,6 @@ class _Builder:
                     f"doc_lens[{index}] adds up to {sum(row)}, but there are {self.keys} tokens. "
                 )
                 raise DataError(text + "Count the last, unfinished document too.")
-        ours = self.position_bias is None or type(self.position).__module__ == OURS
+        ours = self.position_bias is None or self.ours
         few = sum(map(len, lengths)) * SHORT_DOCUMENT <= doc_lens.shape[0] * self.keys
         return lengths if ours and few and not self.masked and self.split else None

@@ -145,6 +145,22 @@ def test_gradients_are_finite_and_reach_every_parameter(group: str, option: str)
 
 
 @each_option
+def test_nothing_of_the_weights_is_kept_from_pass_to_pass(group: str, option: str) -> None:
+    """As between two validations, whose passes want no gradients."""
+    config = arm(group, option).config
+    model, other = build(config), build(config)
+    ids = tokens(config)
+    with torch.no_grad():
+        first = model(ids).logits
+    shake(model)
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        again = model(ids).logits
+        assert torch.equal(again, other(ids).logits)
+    assert not torch.equal(first, again)
+
+
+@each_option
 def test_equal_seeds_give_equal_bits(group: str, option: str) -> None:
     config = arm(group, option).config
     one, two, other = build(config), build(config), build(config, seed=1)

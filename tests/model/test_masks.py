@@ -11,6 +11,7 @@ from torch import Tensor
 from ablate.errors import ConfigError, DataError
 from ablate.model.attention import Scope
 from ablate.model.mask import Visibility, scopes
+from ablate.model.position import Position
 from tests.model.models import OLMO2, difference, tiny, tokens, upstream
 
 POSITIONS: dict[str, dict[str, Any]] = {
@@ -122,6 +123,51 @@ def test_documents_together_with_a_padding_mask() -> None:
 def test_document_lengths_that_do_not_add_up_are_refused() -> None:
     with pytest.raises(DataError, match=r"doc_lens\[1\] adds up to 15, but there are 16"):
         tiny()(tokens(), doc_lens=torch.tensor([[16, 0], [8, 7]]))
+
+
+# ---- what is kept from pass to pass
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_pass_is_the_same_whatever_went_before(position: str, block: str) -> None:
+    """Longer and shorter rows, other types, passes with and without gradients, masks."""
+    fields = {"sliding_window_pattern": [4, -1], "block_type": block, **POSITIONS[position]}
+    model, ids = tiny(**fields), tokens(2, 20)
+
+    def passes(model: Any) -> list[Tensor]:
+        with torch.no_grad():
+            found = [model(ids[:, :n]).logits for n in (6, 20, 6)]
+        found += [model(ids[:, :9]).logits, model(ids[:1, :9]).logits]
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(model(ids[:, :9]).logits)
+        found.append(model(ids[:, :9], attention_mask=torch.ones(2, 9)).logits)
+        return found
+
+    used = passes(model)[::-1]  # after everything else
+    for i, again in enumerate(reversed(passes(model))):
+        assert torch.equal(again, used[i])
+    for i, fresh in enumerate(reversed(passes(tiny(**fields)))):
+        assert torch.equal(fresh, used[i])
+
+
+class Annealed(Position):
+    """A bias of the user's own, which is another in each pass."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.passes = 0
+
+    def bias(self, length: int, like: Tensor) -> Tensor:
+        self.passes += 1
+        place = torch.arange(length)
+        return (-self.passes * (place[None] - place[:, None]).abs().float())[None].repeat(4, 1, 1)
+
+
+def test_the_bias_of_a_scheme_of_ones_own_is_asked_for_in_every_pass() -> None:
+    model = tiny(position="tests.model.test_masks:Annealed")
+    with torch.no_grad():
+        assert not torch.equal(model(tokens()).logits, model(tokens()).logits)
 
 
 # ---- where upstream goes wrong

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import multiprocessing
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ablate.errors import StudyError
-from ablate.rundir import StudyDir, find_study, list_studies, read_jsonl, write_atomic
+from ablate.rundir import (
+    StudyDir,
+    append_lines,
+    find_study,
+    list_studies,
+    read_jsonl,
+    write_atomic,
+)
 
 
 def add_many(path: Path, who: int) -> None:
@@ -87,6 +97,31 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
         write_atomic(path, "\ud800")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0.1 + 0.2, 5e-324, 1.7976931348623157e308, math.nan, math.inf, None, "null", "\u2028 \udcff",
+     2**70, {"a": [1, math.nan]}, np.float64(0.1)],
+)  # fmt: skip
+def test_a_line_says_what_it_was_given(tmp_path: Path, value: object) -> None:
+    """Whichever library writes it."""
+    fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    append_lines(fd, [{"step": 1, "value": value}, {"step": 2}])
+    append_lines(fd, [])
+    os.close(fd)
+    first, second = read_jsonl(tmp_path / "log")
+    assert second == {"step": 2}
+    assert repr(first["value"]) == repr(json.loads(json.dumps(value)))
+
+
+def test_lines_that_the_disk_takes_in_parts_are_whole(tmp_path: Path, monkeypatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
+    fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    append_lines(fd, [{"step": n} for n in range(9)])
+    os.close(fd)
+    assert [r["step"] for r in read_jsonl(tmp_path / "log")] == list(range(9))
 
 
 def test_a_torn_line_is_skipped_wherever_it_stands(tmp_path: Path) -> None:

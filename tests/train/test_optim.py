@@ -96,7 +96,7 @@ def test_a_parameter_of_no_known_kind_is_refused_by_name():
 def set_gradients(parameters, step: int) -> None:
     g = torch.Generator().manual_seed(step)
     for p in parameters:
-        p.grad = torch.randn(p.shape, generator=g)
+        p.grad = torch.randn(p.shape, generator=g).to(p.dtype)
 
 
 def trajectory(optimiser_of, steps: int = 5) -> list[torch.Tensor]:
@@ -122,6 +122,37 @@ def test_adamw_is_torchs_fused():
     assert isinstance(optimiser, torch.optim.AdamW)
     group = optimiser.param_groups[0]
     assert (group["fused"], group["eps"], group["betas"]) == (True, 1e-6, (0.8, 0.9))
+
+
+@pytest.mark.parametrize("case", ["all gradients", "some are missing", "two types", "resumed"])
+def test_adamw_steps_as_torchs_does_bit_for_bit(case):
+    """With rates that change and groups that differ in decay; state included."""
+    ours, theirs = Model(), Model()
+    for model in (ours, theirs):
+        if case == "two types":
+            model.transformer["ln_f"].double()
+        if case == "some are missing":
+            model.transformer["wpe"].weight.requires_grad_(False)
+    config = OptimConfig(lr=1e-2, betas=(0.8, 0.9), weight_decay=0.3)
+    a = build_optimiser(ours, config)
+    groups = parameter_groups(theirs, config)
+    b = torch.optim.AdamW(groups, lr=1e-2, betas=(0.8, 0.9), eps=config.eps, fused=True)
+    for step in range(6):
+        if case == "resumed" and step == 3:
+            a = build_optimiser(ours, config)
+            a.load_state_dict(b.state_dict())
+        for model, optimiser in ((ours, a), (theirs, b)):
+            set_gradients(model.parameters(), step)
+            if case == "some are missing" and step != 2:
+                model.transformer["wte"].weight.grad = None
+            for group in optimiser.param_groups:
+                group["lr"] = 1e-2 / (step + 1)
+            optimiser.step()
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    same = zip(a.state_dict()["state"].values(), b.state_dict()["state"].values(), strict=True)
+    for mine, their in same:
+        assert mine.keys() == their.keys()
+        assert all(torch.equal(mine[k], their[k]) for k in mine)
 
 
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
