@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
 
 import pytest
@@ -140,7 +141,7 @@ def test_adamw_steps_as_torchs_does_bit_for_bit(case):
     for step in range(6):
         if case == "resumed" and step == 3:
             a = build_optimiser(ours, config)
-            a.load_state_dict(b.state_dict())
+            a.load_state_dict(copy.deepcopy(b.state_dict()))
         for model, optimiser in ((ours, a), (theirs, b)):
             set_gradients(model.parameters(), step)
             if case == "some are missing" and step != 2:
