@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,15 @@ def arm(point: str) -> Any:
         return lambda row: die() if row["step"] == at else None
     if where == "in_row":
 
-        def half_a_row(self: Record, row: dict[str, Any]) -> None:
-            line = json.dumps(row)
-            if row["step"] == at:
-                os.write(self._metrics, line[: len(line) // 2].encode())
-                die()
-            os.write(self._metrics, line.encode() + b"\n")
+        def half_a_row(self: Record, rows: Sequence[dict[str, Any]]) -> None:
+            for row in rows:
+                line = json.dumps(row)
+                if row["step"] == at:
+                    os.write(self._metrics, line[: len(line) // 2].encode())
+                    die()
+                os.write(self._metrics, line.encode() + b"\n")
 
-        Record.row = half_a_row  # type: ignore[method-assign]
+        Record.rows = half_a_row  # type: ignore[method-assign]
     elif where == "in_save":
         save, calls = torch.save, [0]
 
