@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +12,7 @@ from ablate.model.linear import Unembedding
 from ablate.train.loader import Loader
 from ablate.train.loop import train
 from ablate.train.loss import chunked_loss, language_loss
+from ablate.train.record import Silence
 from ablate.train.run import assemble
 from ablate.train.watch import Watch
 
@@ -147,7 +145,8 @@ def test_a_trial_with_chunks_trains_as_one_without(config, precision, tying):
         )
         run = assemble(TrialConfig.from_mapping(settings), torch.device("cpu"))
         rows = []
-        record: Any = SimpleNamespace(row=rows.append, event=lambda *a, **k: 0, spike=lambda *a: 0)
+        record = Silence()
+        record.show = rows.extend
         with Watch(run, record) as watch, Loader(run) as loader:
             train(run, 0, watch, loader, lambda step: None, lambda: None)
         kept = ("train/", "val/", "model/log") if precision == "fp32" else ("train/loss", "val/")
