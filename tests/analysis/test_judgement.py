@@ -359,6 +359,26 @@ def test_a_declared_look_is_one_with_all_its_trials(tmp_path: Path, status: str)
         )
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled", "diverged"])
+def test_a_study_of_which_trials_were_cancelled_is_not_the_one_that_was_planned(
+    tmp_path: Path, status: str
+) -> None:
+    """Who cancels a seed may have seen the others; a crash and a divergence are nobody's choice."""
+    values = {a: dict(row) for a, row in VALUES.items()}
+    values["bad"][1] = status
+    study = studies.write_study(tmp_path / "a", values)
+    j = judge(load(study.path))
+    notes = dict(zip(j.table["arm"], j.table["note"], strict=True))
+    marked = {arm for arm, note in notes.items() if f"1 of 3 trials {status}" in note}
+    assert marked == (set() if status == "diverged" else {"bad"})
+    if status != "cancelled":
+        assert j.exploratory == []
+        return
+    (reason,) = j.exploratory
+    (trial,) = [t["id"] for t in study.manifest()["trials"] if t["id"].startswith("bad-s1")]
+    assert reason.startswith(f"1 of its 9 planned trials cancelled (for example {trial})")
+
+
 def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:
     said = {"what": "new arms", "exploratory": "the family of comparisons grew"}
     grown = {"revision": 2, "history": [{"exploratory": None}, said]}
