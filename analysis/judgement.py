@@ -16,7 +16,7 @@ from ablate.analysis.comparable import check_comparable, other_budgets
 from ablate.analysis.effects import effects
 from ablate.analysis.estimate import Fit
 from ablate.analysis.frames import Frames
-from ablate.analysis.notes import notes_of, with_missing
+from ablate.analysis.notes import moved, notes_of, with_missing
 from ablate.analysis.rule import Rule, at_look, read_rule
 from ablate.errors import StudyError
 from ablate.rundir import ENDED
@@ -168,6 +168,7 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         notes=[
             *looks,
             *notes_of(model, lrs, judging, trials, "" if by is rule else by.metric),
+            *moved(frames.events),
             *damages(trials),
         ],
         counts=counts,

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from itertools import pairwise
+from typing import Any
+
 import pandas as pd
 
 from ablate.analysis.estimate import Fit
+from ablate.rundir import other_machinery
 
-__all__ = ["notes_of", "with_missing"]
+__all__ = ["moved", "notes_of", "with_missing"]
+
+_NAMED = 3
 
 
 def with_missing(table: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
@@ -67,3 +75,31 @@ def notes_of(
             for arm, rates in several.items()
         ]
     return notes
+
+
+def moved(events: pd.DataFrame) -> list[str]:
+    """Which trials went on by other kernels, CPU instructions or devices than they began with."""
+    if not len(events) or "kind" not in events:
+        return []
+    resumed = events.loc[events["kind"] == "resume", "id"].unique()
+    began = events[events["kind"].isin(["start", "resume"]) & events["id"].isin(resumed)]
+    found = []
+    for id, rows in began.groupby("id", sort=False, observed=True):
+        for before, after in pairwise(map(_event, rows.to_dict("records"))):
+            if said := other_machinery(before, after):
+                found.append(f"{id} (from step {int(after['step'])} on: {said})")
+    if not found:
+        return []
+    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return [
+        "Stopped trials went on by other means than before, so their bits are not those of an "
+        f"undisturbed run: {', '.join(found[:_NAMED])}{more}."
+    ]
+
+
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    """As it was recorded; in a frame nested values are JSON."""
+    kernels: Any = None
+    with contextlib.suppress(TypeError, ValueError):  # it has none
+        kernels = json.loads(row["attention"]) if "attention" in row else None
+    return {**row, "attention": kernels}

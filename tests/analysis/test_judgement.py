@@ -379,6 +379,19 @@ def test_a_study_of_which_trials_were_cancelled_is_not_the_one_that_was_planned(
     assert reason.startswith(f"1 of its 9 planned trials cancelled (for example {trial})")
 
 
+def test_trials_that_went_on_by_other_kernels_are_named(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "a", VALUES)
+    moved, stayed, _ = (study.trial(t["id"]) for t in study.manifest()["trials"][:3])
+    for trial, kernel in ((moved, "sdpa"), (stayed, "math")):
+        (attempt,) = trial.attempts()
+        for step, kind, now in ((0, "start", "math"), (21, "resume", kernel)):
+            facts = {"device": "cpu", "attention": {now: "the fastest"}, "compiled": True}
+            attempt.append("events.jsonl", {"step": step, "kind": kind, **facts})
+    (note,) = [n for n in judge(load(study.path)).notes if "undisturbed" in n]
+    assert f"{moved.id} (from step 21 on: attention sdpa, before math)" in note
+    assert stayed.id not in note
+
+
 def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:
     said = {"what": "new arms", "exploratory": "the family of comparisons grew"}
     grown = {"revision": 2, "history": [{"exploratory": None}, said]}
