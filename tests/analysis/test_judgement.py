@@ -12,6 +12,7 @@ import studies
 
 from ablate.analysis import judge, load
 from ablate.analysis.display import explain
+from ablate.analysis.earlier import at_revision
 from ablate.errors import AblateError, ConfigError, StudyError
 
 TRUTH = {"base": 0.0, "rope": -0.03, "bad": 0.03}
@@ -403,6 +404,45 @@ def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:
         tmp_path / "b", VALUES, manifest_extra={"revision": 2, "history": history}
     )
     assert "abc to def" in judge(load(study.path)).exploratory[0]
+
+
+def grown(looks: list[list[int]], *words: str) -> dict[str, Any]:
+    """A manifest with a revision for each list of looks, made by these words."""
+    notes = [{"revision": i + 1, "looks": seen} for i, seen in enumerate(looks)]
+    for note, word in zip(notes[1:], words, strict=True):
+        note |= {"what": f"more: {word}", "overrides": [word]}
+    spending = {"rule": "obrien_fleming", "looks": [2, 3, 6], "alpha_at_look": [0.001, 0.03, 0.045]}
+    rule = studies.DECIDE | {"spending": spending}
+    return {"decide": rule, "revision": len(looks), "history": notes}
+
+
+def test_an_earlier_look_is_judged_again_as_it_was(tmp_path: Path) -> None:
+    six = studies.values(TRUTH, (5, 1, 7, 0, 2, 3))
+    words = ("sweep.seeds=[5,1,7]", "sweep.seeds=[5,1,7,0,2,3]")
+    manifest = grown([[2], [2, 3], [2, 3, 6]], *words)
+    study = studies.write_study(tmp_path / "now" / "s", six, manifest_extra=manifest)
+    for number, seeds, alpha in ((1, (5, 1), 0.001), (2, (5, 1, 7), 0.03)):
+        then = {arm: {s: row[s] for s in seeds} for arm, row in six.items()}
+        only = grown([[2], [2, 3]][:number], *words[: number - 1])
+        path = tmp_path / str(number) / "s"
+        expected = judge(load(studies.write_study(path, then, manifest_extra=only).path))
+        j = judge(at_revision(load(study.path), number))
+        assert (j.rule.alpha, j.exploratory) == (alpha, [])
+        assert j.to_json() == expected.to_json()
+        assert set(j.frames.curves["seed"]) == set(seeds)
+    assert len(at_revision(load(study.path), 3).trials) == 18
+
+
+def test_an_earlier_revision_that_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    manifest = grown([[3], [3, 3]], "sweep.factors.bias=[bias=none]")
+    study = studies.write_study(tmp_path / "a", VALUES, manifest_extra=manifest)
+    with pytest.raises(
+        StudyError, match=r"study a did more than to add seeds \(more: sweep.factors"
+    ):
+        at_revision(load(study.path), 1)
+    for number in (0, 3):
+        with pytest.raises(ConfigError, match=rf"--revision={number}: .*revisions 1 to 2"):
+            at_revision(load(study.path), number)
 
 
 def test_the_margin_of_equivalence_may_be_wider_than_the_smallest_effect(tmp_path: Path) -> None:
