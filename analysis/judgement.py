@@ -16,6 +16,7 @@ from ablate.analysis.comparable import check_comparable, other_budgets
 from ablate.analysis.effects import effects
 from ablate.analysis.estimate import Fit
 from ablate.analysis.frames import Frames
+from ablate.analysis.notes import moved, notes_of, with_missing
 from ablate.analysis.rule import Rule, at_look, read_rule
 from ablate.errors import StudyError
 from ablate.rundir import ENDED
@@ -157,7 +158,7 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         frames=frames,
         rule=rule,
         baseline=baseline,
-        table=_with_costs(table, trials, chosen, lrs),
+        table=with_missing(_with_costs(table, trials, chosen, lrs), trials),
         fit=model,
         values=values,
         lrs=lrs,
@@ -166,7 +167,8 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         exploratory=exploratory,
         notes=[
             *looks,
-            *_notes(model, lrs, judging, counts, trials, "" if by is rule else by.metric),
+            *notes_of(model, lrs, judging, trials, "" if by is rule else by.metric),
+            *moved(frames.events),
             *damages(trials),
         ],
         counts=counts,
@@ -230,46 +232,6 @@ def _with_costs(
             )
             out[column] = out["arm"].map(by_arm)
     return out
-
-
-def _notes(
-    model: Fit,
-    lrs: pd.DataFrame,
-    judging: pd.DataFrame,
-    counts: Mapping[str, int],
-    trials: pd.DataFrame,
-    by: str,
-) -> list[str]:
-    notes = []
-    if not model.blocked and model.arms:
-        notes.append("No two arms share a seed: the comparison is unpaired.")
-    notes += [
-        f"{arm}: its noise is {times:.1f} times that of the other arms. The pooled noise makes its "
-        "own intervals too narrow and the others' too wide: read its seeds one by one."
-        for arm, times in model.uneven.items()
-    ]
-    if counts.get("failed") or counts.get("cancelled"):
-        gone = trials[trials["status"].isin(["failed", "cancelled"])]
-        notes.append(
-            f"{len(gone)} of {len(trials)} trials failed or were cancelled, and are missing here "
-            f"(for example {gone['id'].iloc[0]})."
-        )
-    if (lrs["rates"] > 1).any():
-        each = judging.groupby("arm")["seed"].nunique()
-        alone = each[each < 2].index.tolist()
-        notes.append(
-            "Each seed is judged at the learning rate that is best on the other seeds of its arm"
-            + (f", by {by}." if by else ".")
-            + (f" {', '.join(alone)}: one seed, which chose for itself." if alone else "")
-        )
-        spread = judging.groupby("arm")["lr"].unique()
-        several = {a: sorted(v) for a, v in spread.items() if len(v) > 1}
-        notes += [
-            f"{arm}: seeds disagree about the best learning rate "
-            f"({', '.join(f'{r:g}' for r in rates)})."
-            for arm, rates in several.items()
-        ]
-    return notes
 
 
 def damages(trials: pd.DataFrame) -> list[str]:

@@ -83,7 +83,8 @@ def at_look(
     Looks at growing numbers of seeds were declared with their levels in the manifest; any other
     look, and any look of a study that grew without declaring one, is optional stopping. A look of
     which trials failed or were cancelled is not the declared one either: who stopped them may have
-    seen the others. Diverged trials have their result. The level stays the look's.
+    seen the others. So may who cancelled trials of a study without looks. Diverged trials have
+    their result. The level stays the look's.
 
     Args:
         rule: of the study.
@@ -109,7 +110,7 @@ def at_look(
                 f"the study was changed after its launch, and no looks were declared: {said}"
             )
     if not looks:
-        return rule, reasons, []
+        return rule, [*reasons, *_given_up(trials)], []
     if seeds not in looks or len(levels) != len(looks):
         planned = ", ".join(map(str, looks))
         return rule, [*reasons, f"an unplanned look at {seeds} seeds (declared: {planned})"], []
@@ -131,6 +132,17 @@ def at_look(
         f"{rule.alpha:g}."
     )
     return _at_level(rule, level, look), reasons, [look]
+
+
+def _given_up(trials: pd.DataFrame) -> list[str]:
+    gone = trials[trials["status"] == "cancelled"]
+    if not len(gone):
+        return []
+    return [
+        f"{len(gone)} of its {len(trials)} planned trials cancelled (for example "
+        f"{gone['id'].iloc[0]}), maybe by somebody who had seen the others; `ablate retry` runs "
+        "them"
+    ]
 
 
 def _at_level(rule: Rule, level: float, look: str) -> Rule:

@@ -26,6 +26,7 @@ EXAMPLES = """\
   ablate report hello
   ablate report runs/hello --json
   ablate report hello --metric val/loss
+  ablate report hello --revision 1      as before `ablate extend` added seeds
   ablate report hello hello-2           each, and side by side
   ablate report curves.csv              of trials from elsewhere: columns arm, seed, step, val/bpb
 """
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sources = [_source(name, runs_dir) for name in names]
     if options.baseline and not any(isinstance(source, Path) for source in sources):
         raise AblateError("--baseline is for a table of curves; a study has its own.")
+    if options.revision is not None and (len(sources) > 1 or isinstance(sources[0], Path)):
+        raise AblateError("--revision is of one study: name it alone.")
     reported = [_report(source, options, alone=len(sources) == 1) for source in sources]
     judged, objects = [j for j, _ in reported], [said for _, said in reported]
     if len(judged) == 1:
@@ -84,6 +87,7 @@ def _report(
 ) -> tuple[Judgement, dict[str, Any]]:
     """The judgement, and the object that --json prints of it."""
     # Imported here: pandas and the figures take a second, and `ablate report --help` should not.
+    from ablate.analysis.earlier import at_revision
     from ablate.analysis.foreign import load_csv
     from ablate.analysis.frames import load
     from ablate.analysis.judgement import judge, plain
@@ -98,6 +102,8 @@ def _report(
         j = judge(load_csv(source, baseline=options.baseline, **own))
     else:
         frames = load(source.path, columns=sorted(wanted))
+        if options.revision is not None:
+            frames = at_revision(frames, options.revision)
         j = judge(frames, metric=options.metric, partial=options.partial)
     folder, of = (Path(options.out), "") if options.out is not None else _folder(source, j)
     if options.out is not None and not alone:
@@ -122,15 +128,19 @@ def _folder(source: StudyDir | Path, j: Judgement) -> tuple[Path, str]:
     """Where the files go unless --out says so, into the study or beside the table; and of what
     the report is, where it is not the study's own.
 
-    A report by another metric than the frozen one, or of an unfinished study, has a folder of its
-    own: it must not replace the one by the rule that was fixed before the runs.
+    A report by another metric than the frozen one, of an unfinished study, or of an earlier
+    revision, has a folder of its own: it must not replace the one by the rule that was fixed before
+    the runs.
     """
     if isinstance(source, Path):
         return source.with_name(f"{source.stem}-report"), ""
     from ablate.analysis.rule import read_rule
 
-    name, said = source.report_path.name, []
-    if j.rule.metric != read_rule(source.manifest())[0].metric:
+    name, said, manifest = source.report_path.name, [], source.manifest()
+    if (number := j.manifest.get("revision")) != manifest.get("revision"):
+        name += f"-revision-{number}"
+        said.append(f"revision {number} of {manifest['revision']}")
+    if j.rule.metric != read_rule(manifest)[0].metric:
         name += "-" + re.sub(r"[^A-Za-z0-9_.-]", "_", j.rule.metric)
         said.append("another metric than the frozen one")
     if j.unfinished:
@@ -168,11 +178,18 @@ def _parser() -> Parser:
         "--out",
         metavar="DIR",
         help="where the files go (default: report/ in the study, "
-        "report-METRIC/ with --metric of another metric, report-partial/ of an unfinished study)",
+        "report-METRIC/ with --metric of another metric, report-partial/ of an unfinished study, "
+        "report-revision-N/ of an earlier revision)",
     )
     parser.add_argument("--metric", help="another metric than the frozen one (marked exploratory)")
     parser.add_argument(
         "--partial", action="store_true", help="judge an unfinished study (marked exploratory)"
+    )
+    parser.add_argument(
+        "--revision",
+        type=int,
+        metavar="N",
+        help="the study without the seeds that were added after revision N (1: the launch)",
     )
     parser.add_argument("--baseline", metavar="ARM", help="of a table (default: its first arm)")
     parser.add_argument("--runs-dir", default="runs", help="where studies lie (default: runs)")

@@ -118,6 +118,10 @@ def run_single(
             f"while this process stood still, another took over trial {trial.id} as a newer "
             "attempt, which counts. This one has stopped; the other goes on."
         ) from None
+    newest = trial.newest_attempt()
+    if newest is not None and (moved := newest.record().get("moved")):
+        said = f"{trial.id} went on by other means ({moved})"
+        print(f"Note: {said}: its bits are not those of an undisturbed run.", file=sys.stderr)
     return trial, state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -10,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.config.fingerprint import fingerprint
 from ablate.errors import StudyError
 from ablate.rundir import ENDED, Ended, State, StudyDir, TrialDir, read_ended, summary_damage
-from ablate.rundir.configuration import looks_whole
+from ablate.rundir.configuration import looks_whole, parse_sections
 from ablate.rundir.files import open_file
 from ablate.rundir.names import ATTEMPTS, CONFIG
 
@@ -63,18 +65,18 @@ def seen_in_files(study: StudyDir, entry: Mapping[str, Any]) -> TrialView:
     keys = {"id": entry["id"], "arm": entry["arm"], "seed": entry.get("seed", 0)}
     keys["lr"] = entry.get("lr")
     try:
-        return _seen(trial, keys)
+        return _seen(trial, keys, entry.get("fingerprint"))
     except (StudyError, OSError) as error:
         is_ours = isinstance(error, StudyError)
         said = str(error) if is_ours else f"{error.filename}: {error.strerror}."
         return TrialView(**keys, status="failed", outcome="code", reason=said, damage=said)
 
 
-def _seen(trial: TrialDir, keys: Mapping[str, Any]) -> TrialView:
+def _seen(trial: TrialDir, keys: Mapping[str, Any], mark: str | None) -> TrialView:
     ended = read_ended(trial)
     state = ended.state if ended else _live_state(trial)
     wrong = None if ended else trial.record_damage()
-    wrongs = (state.damage, wrong, _config_damage(trial, ended))
+    wrongs = (state.damage, wrong, _config_damage(trial, mark, ended))
     damage = " ".join(filter(None, wrongs)) or None
     view = TrialView(
         **keys,
@@ -111,21 +113,40 @@ def _live_state(trial: TrialDir) -> State:
     return trial.live_state()
 
 
-def _config_damage(trial: TrialDir, ended: Ended | None) -> str | None:
-    """As far as that is found without parsing the configurations of a large study."""
+def _config_damage(trial: TrialDir, mark: str | None, ended: Ended | None) -> str | None:
+    """Whether config.yaml cannot be read, or is not the one of which the manifest has `mark`, the
+    fingerprint.
+    """
     try:
         if ended:
             text = ended.config
         else:
             with open_file(trial.path / CONFIG) as file:
                 text = file.read().decode(errors="replace")
-        if not looks_whole(text):
+        found = _fingerprint_of(text)
+        if found is None:
             trial.config()
     except (FileNotFoundError, NotADirectoryError):
         return None  # planned, and not written yet
     except StudyError as error:
         return str(error)
-    return None
+    if mark is None or found == mark or not trial.id.endswith(mark[:8]):
+        return None
+    return (
+        f"{trial.path / CONFIG} is damaged: it is not the configuration that the trial was made "
+        f"of. {trial.config_remedy()}"
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _fingerprint_of(text: str) -> str | None:
+    """None where the text is no whole configuration."""
+    if not looks_whole(text) or "\ufffd" in text:
+        return None
+    try:
+        return fingerprint(parse_sections(text))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _with_final_loss(view: TrialView, trial: TrialDir, ended: Ended | None) -> TrialView:

@@ -12,7 +12,7 @@ from ablate.model.attention import multiplies_bfloat16
 from ablate.model.config import ModelConfig
 from ablate.model.kernel_case import Case, build_case
 
-__all__ = ["case_here", "known"]
+__all__ = ["case_here", "instructions", "known"]
 
 TYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 
@@ -52,6 +52,12 @@ def known() -> dict[str, Any]:
         "varlen": _is_there("torch.nn.attention.varlen"),
         "triton": _is_there("triton"),
     }
+
+
+def instructions() -> str:
+    """Those of this CPU, as far as torch's kernels and the choice among them depend on them."""
+    low = " with bfloat16" if multiplies_bfloat16() else ""
+    return torch.backends.cpu.get_cpu_capability() + low
 
 
 @functools.cache

@@ -41,6 +41,7 @@ from ablate.rundir.frozen_data import (
     keep_data,
     refuse_other_text,
 )
+from ablate.rundir.machinery import other_machinery
 from ablate.rundir.names import LEASE_SECONDS, SCHEMA_VERSION
 from ablate.rundir.state import ENDED, OUTCOMES, STATUSES, State
 from ablate.rundir.study import StudyDir, find_study, list_studies
@@ -79,6 +80,7 @@ __all__ = [
     "list_studies",
     "mend_summary",
     "names",
+    "other_machinery",
     "read_ended",
     "read_json",
     "read_jsonl",

@@ -16,9 +16,10 @@ from typing import Any
 from ablate.errors import StudyError
 from ablate.rundir.files import free_name, open_file, write_atomic
 
-__all__ = ["looks_whole", "mend_config", "read_config", "write_config"]
+__all__ = ["looks_whole", "mend_config", "parse_sections", "read_config", "write_config"]
 
 _BEGINNING = re.compile(r"[A-Za-z_]\w*:[ \n]")
+_SECTION = re.compile(r"\n(?=[A-Za-z_])")
 
 
 def write_config(path: Path, config: dict[str, Any]) -> None:
@@ -41,6 +42,35 @@ def looks_whole(text: str) -> bool:
     cheaper than to parse it.
     """
     return text.endswith("\n") and "\0" not in text and _BEGINNING.match(text) is not None
+
+
+def parse_sections(text: str) -> dict[str, Any]:
+    """What a text as `write_config` writes it holds. Trials of a study have most sections in
+    common, and each is parsed once: do not change what you are given.
+
+    Raises:
+        ValueError: where it is damaged; `read_config` says how.
+    """
+    if "&" in text or "---" in text:  # anchors and documents reach over sections
+        return _mapping(text)
+    *sections, last = _SECTION.split(text)
+    config: dict[str, Any] = {}
+    for section in (*(f"{s}\n" for s in sections), last):
+        config |= _mapping(section)
+    return config
+
+
+@functools.lru_cache(maxsize=4096)
+def _mapping(text: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        tree = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(tree, dict):
+        raise ValueError("no mapping")
+    return tree
 
 
 def mend_config(

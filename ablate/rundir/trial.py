@@ -74,9 +74,10 @@ class TrialDir:
 
     def config(self) -> dict[str, Any]:
         """Raises StudyError where config.yaml is missing or damaged."""
-        return read_config(self.path / names.CONFIG, self._remedy)
+        return read_config(self.path / names.CONFIG, self.config_remedy)
 
-    def _remedy(self) -> str:
+    def config_remedy(self) -> str:
+        """What to do about a damaged config.yaml."""
         path = self.study_path / names.MANIFEST
         command = read_json(path).get("command") if path.exists() else None
         what = f"`{command}`" if command else "The command that made the study, given again,"
@@ -198,7 +199,7 @@ class TrialDir:
             attempt.path.parent.mkdir(exist_ok=True)  # no parents: who deleted them meant it
             attempt.path.mkdir()
         except FileNotFoundError:
-            raise StudyError(f"{self.path} is missing. {self._remedy()}") from None
+            raise StudyError(f"{self.path} is missing. {self.config_remedy()}") from None
         except FileExistsError:
             raise TrialHeldError(
                 f"Trial {self.id} was just taken by another process as attempt {number}."

@@ -82,6 +82,7 @@ def compare(runs: Mapping[str, Record], own: Mapping[str, list[Event]] | None = 
         rows = {int(s): r for r, s in enumerate(np.asarray(at).tolist())}
         new = [e for e in apart if _sudden(e, steps, difference)]
         new = [e for e in new if not any(_covers(m, e) for m in mine)]
+        new = [e for e in new if not _has_twin(e, steps, table[i], others)]
         mine += [_moved(e, rows) for e in new]
         mine += [_moved(e, rows) for e in _plateau(steps, table[i], others)]
         events[name] = sorted(mine, key=lambda e: (e.start_row, e.detector))
@@ -156,6 +157,17 @@ def _sudden(event: Event, steps: NDArray[np.int64], difference: Array) -> bool:
     soon, later = np.median(after[:SOON]) - level, np.median(after[-SOON:]) - level
     highest = np.median(sliding_window_view(after[:SOON], 3), axis=1).max() - level
     return bool(soon >= 0.5 * later or highest >= later)
+
+
+def _has_twin(event: Event, steps: NDArray[np.int64], mine: Array, others: Array) -> bool:
+    """Whether another run was this one, bit for bit, up to the end of an event of the difference.
+
+    Such a run did nothing alone; where no record shows anything by itself, the rest have moved
+    (after they answered a spike, say).
+    """
+    end = event.start if event.end is None else event.end
+    rows = slice(0, int(np.searchsorted(steps, end)) + 1)
+    return bool((others[:, rows] == mine[rows]).all(axis=1).any())
 
 
 def _meet(a: Event, b: Event) -> bool:

@@ -2,12 +2,15 @@
 
 The published score counts outliers of noise: it gave a ruined run 0.025 % and a healthy, noisy one
 0.121 %. Damage is what the events cost: nats x steps above the frozen baseline, and for a level
-that did not come back the offset for the rest of the run, both per 1,000 steps.
+that did not come back the offset for the rest of the run, both per 1,000 steps. Where events
+overlap (those of a difference between runs lie over a run's own), a step counts once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +41,7 @@ def score(
     count = [e for e in events if not e.overwritten]
     alerts = [e for e in count if e.is_alert]
     span = max(1.0, float(at[-1] - at[0])) if len(at) > 1 else 1.0
-    area = sum(e.area or 0.0 for e in alerts)
-    offset = sum(_left(e, alerts, float(at[-1])) for e in alerts) if len(at) else 0.0
+    area, offset = _counted_once(_claims(alerts, float(at[-1]))) if len(at) else (0.0, 0.0)
     rows = max(1, len(loss))
     return {
         "olmo2_score": _published(loss[finite]),
@@ -67,12 +69,55 @@ def last_writes(
     return unique, x[len(x) - 1 - from_end]
 
 
-def _left(event: Event, alerts: Sequence[Event], last: float) -> float:
-    """Nats x steps of the offset after an event, until the next alarm or the end of the run."""
-    if event.end is None or not event.residual or event.recovery != "unrecovered":
-        return 0.0
-    later = [float(e.start) for e in alerts if e.start > event.end]
-    return max(0.0, event.residual) * max(0.0, min([last, *later]) - event.end)
+class _Claim(NamedTuple):
+    """Damage that is laid to the steps from `start` to before `stop`, to each the same."""
+
+    start: float
+    stop: float
+    total: float
+    """Nats x steps."""
+    is_offset: bool
+
+
+def _claims(alerts: Sequence[Event], last: float) -> list[_Claim]:
+    """Of each event its area; of one that did not recover the offset too, until the next alarm or
+    the end of the run.
+    """
+    made = []
+    for e in alerts:
+        end = e.start if e.end is None else e.end
+        made.append(_Claim(e.start, max(e.start, end) + 1, e.area or 0.0, False))
+        if e.end is not None and e.residual and e.recovery == "unrecovered":
+            until = min([last, *(float(f.start) for f in alerts if f.start > end)])
+            left = max(0.0, e.residual) * max(0.0, until - end)
+            made.append(_Claim(end + 1, max(end + 2, until), left, True))
+    return sorted((c for c in made if c.total), key=lambda c: c.start)
+
+
+def _counted_once(claims: Sequence[_Claim]) -> tuple[float, float]:
+    """Nats x steps of areas and of offsets; of several claims to a step the highest counts."""
+    sums = [0.0, 0.0]
+    for group in _overlapping(claims):
+        if len(group) == 1:
+            sums[group[0].is_offset] += group[0].total
+            continue
+        for a, b in pairwise(sorted({edge for c in group for edge in (c.start, c.stop)})):
+            there = [c for c in group if c.start <= a < c.stop]
+            rate, is_offset = max((c.total / (c.stop - c.start), c.is_offset) for c in there)
+            sums[is_offset] += rate * (b - a)
+    return sums[0], sums[1]
+
+
+def _overlapping(claims: Sequence[_Claim]) -> Iterator[list[_Claim]]:
+    """Groups of claims, by their start, none of which shares a step with another group's."""
+    group: list[_Claim] = []
+    for claim in claims:
+        if group and claim.start >= max(c.stop for c in group):
+            yield group
+            group = []
+        group.append(claim)
+    if group:
+        yield group
 
 
 def _published(values: NDArray[np.float64]) -> float | None:

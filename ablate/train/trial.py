@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import torch
 
 from ablate.config.schema import TrialConfig
 from ablate.model.count import flops_per_token
+from ablate.model.here import instructions
 from ablate.rundir import Attempt, before_last_tenth, check_frozen_data
 from ablate.rundir.names import EVENTS
 from ablate.spikes import recorded, score
@@ -28,13 +28,12 @@ from ablate.train.parallel import build_parallel
 from ablate.train.peak_flops import peak_flops
 from ablate.train.phases import PHASES
 from ablate.train.record import Record, Silence
+from ablate.train.resumption import moved, restacked
 from ablate.train.run import Run, assemble
 from ablate.train.stacked import Seat
 from ablate.train.watch import Watch
 
 __all__ = ["Result", "run_trial"]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +132,8 @@ def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) ->
         "compile_reason": run.compiling.reason,
         **known,
     }
+    if run.device.type == "cpu":
+        facts["instructions"] = instructions()
     if run.parallel.world_size > 1:
         facts["processes"] = run.parallel.world_size
     if run.config.batching.name != "concat":
@@ -146,28 +147,9 @@ def resume(run: Run, attempt: Attempt, record: Record, known: dict[str, Any]) ->
     if run.parallel.leads:
         attempt.resumed_from(found.attempt, found.step)
         facts |= restacked(attempt, found.attempt, found.step, known)
+        facts |= moved(attempt, found.attempt, found.step, facts)
     record.event(first, "resume", **facts, resumed=found.attempt)
     return found.step
-
-
-def restacked(attempt: Attempt, earlier: int, step: int, known: dict[str, Any]) -> dict[str, Any]:
-    """Of a trial that goes on in another stack than it was in, or in none, or in one only now:
-    `restacked`, how many models were in its batch and how many are. Told to the log and the
-    attempt too.
-    """
-    before, now = (
-        {k: seat.get(k) for k in ("stacked", "seat")}
-        for seat in (Attempt(attempt.trial, earlier).record(), known)
-    )
-    if before == now:
-        return {}
-    widths = [int(seat["stacked"] or 1) for seat in (before, now)]
-    log.warning(
-        "Up to step %s this was one of %s models in a batch, from there on it is one of %s, which "
-        "rounds otherwise: its curve is that of neither (docs/scale.md).", step, *widths
-    )  # fmt: skip
-    attempt.note(restacked=widths)
-    return {"restacked": widths}
 
 
 def write_checkpoint(run: Run, attempt: Attempt, record: Record, step: int) -> None:

@@ -12,6 +12,7 @@ import studies
 
 from ablate.analysis import judge, load
 from ablate.analysis.display import explain
+from ablate.analysis.earlier import at_revision
 from ablate.errors import AblateError, ConfigError, StudyError
 
 TRUTH = {"base": 0.0, "rope": -0.03, "bad": 0.03}
@@ -359,6 +360,39 @@ def test_a_declared_look_is_one_with_all_its_trials(tmp_path: Path, status: str)
         )
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled", "diverged"])
+def test_a_study_of_which_trials_were_cancelled_is_not_the_one_that_was_planned(
+    tmp_path: Path, status: str
+) -> None:
+    """Who cancels a seed may have seen the others; a crash and a divergence are nobody's choice."""
+    values = {a: dict(row) for a, row in VALUES.items()}
+    values["bad"][1] = status
+    study = studies.write_study(tmp_path / "a", values)
+    j = judge(load(study.path))
+    notes = dict(zip(j.table["arm"], j.table["note"], strict=True))
+    marked = {arm for arm, note in notes.items() if f"1 of 3 trials {status}" in note}
+    assert marked == (set() if status == "diverged" else {"bad"})
+    if status != "cancelled":
+        assert j.exploratory == []
+        return
+    (reason,) = j.exploratory
+    (trial,) = [t["id"] for t in study.manifest()["trials"] if t["id"].startswith("bad-s1")]
+    assert reason.startswith(f"1 of its 9 planned trials cancelled (for example {trial})")
+
+
+def test_trials_that_went_on_by_other_kernels_are_named(tmp_path: Path) -> None:
+    study = studies.write_study(tmp_path / "a", VALUES)
+    moved, stayed, _ = (study.trial(t["id"]) for t in study.manifest()["trials"][:3])
+    for trial, kernel in ((moved, "sdpa"), (stayed, "math")):
+        (attempt,) = trial.attempts()
+        for step, kind, now in ((0, "start", "math"), (21, "resume", kernel)):
+            facts = {"device": "cpu", "attention": {now: "the fastest"}, "compiled": True}
+            attempt.append("events.jsonl", {"step": step, "kind": kind, **facts})
+    (note,) = [n for n in judge(load(study.path)).notes if "undisturbed" in n]
+    assert f"{moved.id} (from step 21 on: attention sdpa, before math)" in note
+    assert stayed.id not in note
+
+
 def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:
     said = {"what": "new arms", "exploratory": "the family of comparisons grew"}
     grown = {"revision": 2, "history": [{"exploratory": None}, said]}
@@ -370,6 +404,45 @@ def test_what_a_revision_says_of_itself_counts(tmp_path: Path) -> None:
         tmp_path / "b", VALUES, manifest_extra={"revision": 2, "history": history}
     )
     assert "abc to def" in judge(load(study.path)).exploratory[0]
+
+
+def grown(looks: list[list[int]], *words: str) -> dict[str, Any]:
+    """A manifest with a revision for each list of looks, made by these words."""
+    notes = [{"revision": i + 1, "looks": seen} for i, seen in enumerate(looks)]
+    for note, word in zip(notes[1:], words, strict=True):
+        note |= {"what": f"more: {word}", "overrides": [word]}
+    spending = {"rule": "obrien_fleming", "looks": [2, 3, 6], "alpha_at_look": [0.001, 0.03, 0.045]}
+    rule = studies.DECIDE | {"spending": spending}
+    return {"decide": rule, "revision": len(looks), "history": notes}
+
+
+def test_an_earlier_look_is_judged_again_as_it_was(tmp_path: Path) -> None:
+    six = studies.values(TRUTH, (5, 1, 7, 0, 2, 3))
+    words = ("sweep.seeds=[5,1,7]", "sweep.seeds=[5,1,7,0,2,3]")
+    manifest = grown([[2], [2, 3], [2, 3, 6]], *words)
+    study = studies.write_study(tmp_path / "now" / "s", six, manifest_extra=manifest)
+    for number, seeds, alpha in ((1, (5, 1), 0.001), (2, (5, 1, 7), 0.03)):
+        then = {arm: {s: row[s] for s in seeds} for arm, row in six.items()}
+        only = grown([[2], [2, 3]][:number], *words[: number - 1])
+        path = tmp_path / str(number) / "s"
+        expected = judge(load(studies.write_study(path, then, manifest_extra=only).path))
+        j = judge(at_revision(load(study.path), number))
+        assert (j.rule.alpha, j.exploratory) == (alpha, [])
+        assert j.to_json() == expected.to_json()
+        assert set(j.frames.curves["seed"]) == set(seeds)
+    assert len(at_revision(load(study.path), 3).trials) == 18
+
+
+def test_an_earlier_revision_that_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    manifest = grown([[3], [3, 3]], "sweep.factors.bias=[bias=none]")
+    study = studies.write_study(tmp_path / "a", VALUES, manifest_extra=manifest)
+    with pytest.raises(
+        StudyError, match=r"study a did more than to add seeds \(more: sweep.factors"
+    ):
+        at_revision(load(study.path), 1)
+    for number in (0, 3):
+        with pytest.raises(ConfigError, match=rf"--revision={number}: .*revisions 1 to 2"):
+            at_revision(load(study.path), number)
 
 
 def test_the_margin_of_equivalence_may_be_wider_than_the_smallest_effect(tmp_path: Path) -> None:

@@ -226,6 +226,24 @@ def test_a_report_of_an_unfinished_study_replaces_no_confirmatory_one(
     assert (study.report_path / "index.html").read_bytes() == confirmatory
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_a_report_of_an_earlier_revision_has_a_folder_of_its_own(
+    study: StudyDir, capsys: pytest.CaptureFixture
+) -> None:
+    manifest = study.manifest()
+    seeds = len({t["seed"] for t in manifest["trials"]})
+    history = [
+        {"looks": [seeds - 1]},
+        {"looks": [seeds - 1, seeds], "overrides": ["sweep.seeds=9"]},
+    ]
+    study.write_manifest(manifest | {"revision": 2, "history": history})
+    main([str(study.path), "--revision", "1"])
+    folder = study.path / "report-revision-1"
+    assert f"Report: {folder / 'index.html'} (of revision 1 of 2; " in capsys.readouterr().out
+    assert not study.report_path.exists()
+    assert len(set(pd.read_csv(folder / "trials.csv")["seed"])) == seeds - 1
+
+
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_printed(
     study: StudyDir, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -101,19 +101,25 @@ def test_a_damaged_configuration_of_a_finished_trial_is_written_anew(
     path = trial.path / "config.yaml"
     before, of_other = path.read_text(), (other.path / "config.yaml").read_text()
     torn = before[: before.index("\ntrain:")]
-    for text in ("a: [1", "", torn, before + "\tx: 1\n", of_other, "train: 1\n"):
+    middle = len(before) // 2
+    gap, flipped = (
+        before[:middle] + before[middle + 60 :],
+        before.replace("\n  lr: ", "\n  lr: 1", 1),
+    )
+    assert flipped != before
+    texts = ("a: [1", "", torn, before + "\tx: 1\n", of_other, "train: 1\n", gap, flipped)
+    for text in texts:
         path.write_text(text)
-        if text in ("a: [1", ""):  # what the others lack is not found without parsing them
-            code, out, _ = call("status", "mine")
-            assert (code, f"damaged: {trial.id}: " in out) == (1, True)
-            assert other.id + ": " not in out
+        code, out, _ = call("status", "mine")
+        assert (code, f"damaged: {trial.id}: " in out) == (1, True), text
+        assert other.id + ": " not in out
         code, _, err = call("launch", *sweep)
         assert code == 1, "it had something to mend"
         assert f"{trial.id}: " in err
         assert "written anew" in err
         assert path.read_text() == before
         assert call("status", "mine")[0] == call("launch", *sweep)[0] == 0
-    assert len(list(trial.path.glob("config.yaml.damaged*"))) == 6
+    assert len(list(trial.path.glob("config.yaml.damaged*"))) == len(texts)
     assert [len(t.attempts()) for t in (trial, other)] == [1, 1]
 
 

@@ -121,3 +121,25 @@ def test_sigmas_of_arms_that_were_equal_so_far_are_not_of_their_rounding():
     assert own.cause == "arm"
     assert own.sigma is not None
     assert own.sigma <= 0.2 / (0.05 / 30) * 1.3
+
+
+def test_what_runs_that_are_one_share_is_nothing_that_one_of_them_did_alone():
+    """In sweep=stability/planted a response that was never asked for is the baseline."""
+    told = 0
+    for seed in range(6):
+        same, *moved = arms(4, seed=seed)
+        for x in (same, *moved):
+            x[500:503] += 1.0
+        moved[0][500:503] -= 1.0  # the batch was skipped
+        for x in moved:
+            x[503:] -= 0.02 * (1 - np.exp(-(STEPS[503:] - 503) / 8))
+        events = found([same, *moved]).events["arm0"]
+        told += any(e.cause == "arm" for e in events if e.is_alert)
+        events = found([same, *moved, same.copy()]).events
+        assert events["arm0"] == events["arm4"]
+        assert [e.cause for e in events["arm0"] if e.is_alert] == ["data"]
+    assert told == 6, "a run that nobody else is has it"
+    same[600:620] += 1.0
+    for name in ("arm0", "arm4"):
+        events = found([same, *moved, same.copy()]).events[name]
+        assert (600, "arm") in [(e.start, e.cause) for e in events if e.is_alert]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from ablate.spikes import RULES, detect, score
+from ablate.spikes import RULES, Event, detect, score
 from ablate.spikes.references import olmo2_score, skip_step, stability_monitor
 
 
@@ -55,6 +57,43 @@ def test_a_level_that_stays_is_damage_until_the_end():
     loss[1000:] += 0.5
     damage = score(steps, loss, detect(steps, loss))["damage"]
     assert damage == pytest.approx(1000 * 0.5 * 2000 / 3000, rel=0.1)
+
+
+def event(start: int, end: int, nats: float, detector: str = "fast", **more: Any) -> Event:
+    """So many nats above the baseline from `start` to `end`, both included."""
+    places = {"start": start, "start_row": start, "end": end, "end_row": end}
+    area = nats * (end - start + 1)
+    return Event(kind="spike", **places, area=area, detector=detector, closed=True, **more)
+
+
+@pytest.mark.parametrize(
+    ("spans", "steps"),
+    [
+        ([(100, 199), (100, 199)], 100),
+        ([(100, 199), (150, 249)], 150),
+        ([(100, 399), (200, 209), (300, 309)], 300),
+        ([(100, 199), (200, 299)], 200),
+        ([(100, 199), (190, 259), (250, 299), (500, 549)], 250),
+    ],
+)
+def test_where_events_overlap_a_step_is_damaged_once(spans, steps):
+    events = [event(*span, 0.5, ("fast", "drift")[i % 2]) for i, span in enumerate(spans)]
+    scores = score(np.arange(1001), noise(1001), events)
+    assert scores["damage"] == scores["damage_area"] == pytest.approx(0.5 * steps)
+
+
+def test_of_events_that_overlap_the_higher_counts():
+    events = [event(100, 199, 0.5, "drift"), event(150, 169, 2.0)]
+    scores = score(np.arange(1001), noise(1001), events)
+    assert scores["damage_area"] == pytest.approx(0.5 * 80 + 2.0 * 20)
+
+
+def test_a_level_that_two_events_saw_is_damage_once_until_the_end():
+    lost = {"residual": 0.5, "recovery": "unrecovered"}
+    one, two = event(100, 299, 0.5, "drift", **lost), event(250, 399, 0.5, **lost)
+    for events in ([one], [one, two]):
+        scores = score(np.arange(1001), noise(1001), events)
+        assert scores["damage"] == pytest.approx(0.5 * 900, rel=0.01)
 
 
 def test_a_record_shorter_than_the_window_has_no_published_score():

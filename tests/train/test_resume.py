@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ablate.errors import DataError
+from ablate.model import here
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
 from ablate.train.checkpoint import load_model_state, prune, read_newest
@@ -168,6 +169,29 @@ def test_a_stopped_trial_saves_and_says_why(config, trial, tmp_path):
     whole.create(settings, STEPS)
     run_trial(whole.acquire(), settings)
     assert rows(trial.path) == rows(whole.path)
+
+
+@pytest.mark.parametrize("low", [(True, True), (True, False), (False, True)])
+def test_one_that_goes_on_by_another_kernel_says_so(config, trial, monkeypatch, caplog, low):
+    """On a CPU with other instructions: attention=auto takes math with those for bfloat16, else
+    sdpa."""
+    settings = variant(config, "adamw, dropout") | {"precision": {"name": "bf16"}}
+    trial.create(settings, STEPS)
+    monkeypatch.setattr(here, "multiplies_bfloat16", lambda: low[0])
+    run_trial(trial.acquire(), settings, should_stop=stop_after(5))
+    monkeypatch.setattr(here, "multiplies_bfloat16", lambda: low[1])
+    run_trial(reacquire(trial), settings)
+    (resumed,) = [e for e in trial.stitched("events.jsonl") if e["kind"] == "resume"]
+    told = [r.getMessage() for r in caplog.records if "undisturbed" in r.getMessage()]
+    if low[0] == low[1]:
+        assert (told, "moved" in resumed) == ([], False)
+        return
+    (line,) = told
+    kernels = ("sdpa", "math") if low[0] else ("math", "sdpa")
+    assert line.startswith("From step 6 on: ")
+    assert "attention {}, before {}".format(*kernels) in line
+    assert resumed["moved"] == trial.newest_attempt().record()["moved"]
+    assert resumed["moved"] in line
 
 
 def damage(path: Path, how: str) -> None:
