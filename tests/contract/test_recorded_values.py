@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,16 @@ from torch import Tensor
 
 from ablate.config.schema import TrialConfig
 from ablate.launch.stitch import stitch
+from ablate.train.loader import Loader
 from ablate.train.long_context import measure_cache
+from ablate.train.loop import train
 from ablate.train.measure import measure
+from ablate.train.record import Silence
 from ablate.train.robustness import robustness
+from ablate.train.run import copied
 from ablate.train.validation import validate
-from tests.contract.trained import CASES, LENGTH, RANDOM, ROWS, STREAM, Trained, trained
+from ablate.train.watch import Watch
+from tests.contract.trained import CASES, EVERY, LENGTH, RANDOM, ROWS, STREAM, Trained, trained
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +100,41 @@ def test_a_fresh_process_measures_the_same_bits(folder: Path, case: str) -> None
         assert fresh == {k: v for k, v in row.items() if k in fresh}
         measured = {k for k in row if k.startswith(("val/", "model/", "robust/"))}
         assert measured == fresh.keys()
+
+
+class Rows(Silence):
+    """Keeps the rows."""
+
+    def __init__(self) -> None:
+        self.kept: list[dict[str, Any]] = []
+
+    def show(self, rows: Sequence[dict[str, Any]]) -> None:
+        self.kept += rows
+
+
+def unclocked(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """In words, so that NaN is NaN."""
+    clock = "per_second", "time/"
+    return [repr({k: v for k, v in row.items() if not any(c in k for c in clock)}) for row in rows]
+
+
+@each_case
+def test_from_a_checkpoint_and_after_a_rewind_the_steps_are_the_same(
+    folder: Path, case: str
+) -> None:
+    """Bit for bit, in another object: what went before shows in nothing that an update changes."""
+    done = trained(folder, case)
+    run, begun = done.restored(EVERY), done.saved(EVERY).train
+    state = run.capture()
+    for _ in range(2):
+        for part in ("detector", "response"):  # which a rewind leaves as they are
+            getattr(run, part).load_state_dict(copied(begun[part]))
+        rows = Rows()
+        watch, loader = Watch(run, rows, patient=False), Loader(run, ahead=0)
+        stop = [None] * (EVERY - 1) + ["enough"]
+        train(run, EVERY, watch, loader, lambda _: None, iter(stop).__next__)
+        assert unclocked(rows.kept) == unclocked(done.rows[EVERY : 2 * EVERY])
+        run.put_back(state)
 
 
 @each_case

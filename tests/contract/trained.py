@@ -23,7 +23,7 @@ from ablate.train.checkpoint import Checkpoint, read
 from ablate.train.run import Run, assemble
 from tests.contract.test_training_options import BITING
 
-__all__ = ["CASES", "LENGTH", "RANDOM", "ROWS", "STREAM", "Trained", "trained"]
+__all__ = ["CASES", "EVERY", "LENGTH", "RANDOM", "ROWS", "STREAM", "Trained", "trained"]
 
 CPU = torch.device("cpu")
 COMPOSER = Composer()
