@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from ablate.errors import DataError
 from ablate.rundir import read_json, write_json
 
 __all__ = ["DESCRIPTION", "SCHEMA", "Split", "is_prepared", "split_documents", "write_prepared"]
+
+log = logging.getLogger(__name__)
 
 SCHEMA = 1
 DESCRIPTION = "data.json"
@@ -76,12 +79,14 @@ def split_documents(source: Source, fraction: float, validation: Source | None) 
     Where so few documents have none there, it is the one with the lowest hash.
 
     Raises:
-        DataError: where either side would be empty.
+        DataError: where either side would be empty, or every document of `validation` is one of
+            `source`. Where some are, a warning says how many.
     """
     if validation is not None:
         for one in (source, validation):
             if not any(_non_empty(one.documents())):
                 raise DataError(f"{one.name}: there are no documents in it.")
+        _refuse_trained(source, validation)
         return Split(source=source.documents, validation=validation.documents, bound=0)
     lowest, highest = 2**64, -1
     for text in _non_empty(source.documents()):
@@ -102,6 +107,23 @@ def split_documents(source: Source, fraction: float, validation: Source | None) 
             "Lower it, or give more documents."
         )
     return Split(source=source.documents, validation=None, bound=bound)
+
+
+def _refuse_trained(source: Source, validation: Source) -> None:
+    """Copies of training documents among those that are held out."""
+    held_out = [_hash(text) for text in _non_empty(validation.documents())]
+    trained = set(held_out).intersection(map(_hash, _non_empty(source.documents())))
+    copies = sum(each in trained for each in held_out)
+    if copies == len(held_out):
+        raise DataError(
+            f"data.validation_path={validation.name}: each of its documents is also trained on "
+            f"({source.name}). Held-out text must be other text."
+        )
+    if copies:
+        log.warning(
+            "data.validation_path=%s: %s of its %s documents are also trained on, so the held-out "
+            "loss comes out too low. Leave them out.", validation.name, copies, len(held_out)
+        )  # fmt: skip
 
 
 def write_prepared(

@@ -10,7 +10,7 @@ from ablate.data.corpora import CORPORA
 from ablate.data.dataset import Data
 from ablate.data.opening import open_data
 from ablate.data.prepared import DESCRIPTION
-from ablate.data.texts import find_files
+from ablate.data.texts import find_files, inode
 from ablate.data.tokenizers import JsonTokenizer
 from ablate.data.tokens import TokenStream
 from ablate.errors import DataError
@@ -73,21 +73,24 @@ def _refuse_path(named: str, config: DataConfig) -> None:
         )
     files = _files(named, FIELD)
     for field, paths in (("path", config.path), ("validation_path", config.validation_path)):
-        shared = files & _files(paths, f"data.{field}", config.format)
+        shared = files.keys() & _files(paths, f"data.{field}", config.format).keys()
         if shared:
+            first = min(files[each] for each in shared)
             raise DataError(
-                f"{FIELD}={named}: {min(shared)} belongs to data.{field} too, so it is no other "
+                f"{FIELD}={named}: {first} belongs to data.{field} too, so it is no other "
                 "domain. Name other files."
             )
 
 
-def _files(paths: str | list[str] | None, field: str, wanted: str = "auto") -> set[Path]:
-    """None of a prepared folder, which its fingerprint tells from others."""
+def _files(
+    paths: str | list[str] | None, field: str, wanted: str = "auto"
+) -> dict[tuple[int, int], Path]:
+    """By inode; none of a prepared folder, which its fingerprint tells from others."""
     if paths is None:
-        return set()
+        return {}
     if isinstance(paths, str) and (Path(paths).expanduser() / DESCRIPTION).is_file():
-        return set()
-    return set(find_files(paths, field, wanted))
+        return {}
+    return {inode(path): path for path in find_files(paths, field, wanted)}
 
 
 def _tokenizer(named: str, config: DataConfig, data: Data) -> str:

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from ablate.errors import DataError
 
-__all__ = ["Kind", "find_files", "jsonl_documents", "text_documents", "well_formed"]
+__all__ = ["Kind", "find_files", "inode", "jsonl_documents", "text_documents", "well_formed"]
 
 Kind = Literal["text", "jsonl", "tokens"]
 
@@ -77,6 +77,12 @@ def find_files(
             "text."
         )
     return found
+
+
+def inode(path: Path) -> tuple[int, int]:
+    """The file itself, whatever links lead to it."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def text_documents(path: Path, whole: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ from ablate.data.bar import shown_bar
 from ablate.data.cache import cache_folder
 from ablate.data.dataset import Data
 from ablate.data.raw import open_token_files
-from ablate.data.texts import find_files
+from ablate.data.texts import find_files, inode
 from ablate.data.tokenizers import Tokenizer
 from ablate.data.tokens import smallest_dtype
 from ablate.data.vocabulary import choose_tokenizer
@@ -55,6 +55,13 @@ def open_raw(config: DataConfig, eos_token_id: int | None, progress: bool) -> Da
             held_out, _ = open_token_files(
                 own, "data.validation_path", dtype, cache, on_bytes=on_bytes
             )
+            trained = {f.sha256 for f in train.files}
+            copies = [f.path for f in held_out.files if f.sha256 in trained]
+            if copies:
+                raise DataError(
+                    f"data.validation_path: {copies[0]} holds the tokens of a file that is also "
+                    "trained on (data.path). Held-out files must be others."
+                )
     if tokenizer is not None:
         largest = max(train.largest, held_out.largest)
         if largest >= tokenizer.vocab_size:
@@ -89,9 +96,9 @@ def holds_tokens(config: DataConfig, paths: str | list[str], field: str = "data.
 def refuse_overlap(config: DataConfig) -> None:
     if config.path is None or config.validation_path is None:
         return
-    shared = set(find_files(config.path, "data.path", config.format)) & set(
-        find_files(config.validation_path, "data.validation_path", config.format)
-    )
+    held_out = find_files(config.validation_path, "data.validation_path", config.format)
+    trained = {inode(path) for path in find_files(config.path, "data.path", config.format)}
+    shared = [path for path in held_out if inode(path) in trained]
     if shared:
         raise DataError(
             f"data.validation_path: {min(shared)} is also trained on (data.path). Held-out files "

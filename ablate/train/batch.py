@@ -29,11 +29,6 @@ class TensorBatch:
     """Positions that hold no token of the data."""
 
     @property
-    def tokens(self) -> int:
-        """Those of the data, padding left out."""
-        return self.input_ids.numel() - self.padding
-
-    @property
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments of the model's forward."""
         if self.doc_lens is None:

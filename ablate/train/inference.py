@@ -30,9 +30,11 @@ def measure_inference(run: Run, attempt: Attempt) -> dict[str, float]:
     config, found = run.config.cache, {}
     if config.name != "none":
         ids = torch.from_numpy(stream_tokens(run.data, config))[None].to(run.device)
-        found |= measure_cache(run.model, ids, config)
+        with run.precision.reading():
+            found |= measure_cache(run.model, ids, config)
     if config.preheat:
-        found |= measure_preheating(run.model, run.data, config)
+        with run.precision.reading():
+            found |= measure_preheating(run.model, run.data, config)
     attempt.note(inference=found)
     return found
 

@@ -107,8 +107,9 @@ def train(
         row["tokens_per_second"] = run.tokens_per_step / seconds
         row |= phases.columns()
         if run.config.batching.name != "concat":
-            row["batching/padding"] = batch.padding / batch.input_ids.numel()
-            row["batching/real_tokens_per_second"] = batch.tokens / seconds
+            padding, places = parallel.totals(batch.padding, batch.input_ids.numel())
+            row["batching/padding"] = padding / places
+            row["batching/real_tokens_per_second"] = (places - padding) / seconds
         if run.config.loss.z_loss:
             row["train/z_loss"] = z_loss
 

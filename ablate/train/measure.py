@@ -15,7 +15,7 @@ from ablate.train.batch import TensorBatch
 from ablate.train.clip import gradient_norms
 from ablate.train.run import Run
 
-__all__ = ["UpdateNorm", "measure"]
+__all__ = ["UpdateNorm", "layer_of", "measure"]
 
 LAYER = re.compile(r"\bblocks\.(\d+)\.|\bblock_groups\.(\d+)\.(\d+)\.")
 
@@ -46,6 +46,14 @@ class UpdateNorm:
         if share != 1.0:
             torch._foreach_add_(self.parameters, self.buffers, alpha=1.0 - share)
         return share
+
+
+def layer_of(name: str, block_group_size: int) -> int | None:
+    """Of a parameter; None outside of the layers."""
+    match = LAYER.search(name)
+    if match is None:
+        return None
+    return int(match[1]) if match[1] else int(match[2]) * block_group_size + int(match[3])
 
 
 @torch.no_grad()
@@ -105,12 +113,7 @@ def _weight_norms(parameters: dict[str, Tensor], block_group_size: int) -> dict[
     norms = gradient_norms(list(parameters.values()))
     for name, square in zip(parameters, norms.square(), strict=True):
         squares["model/weight_norm"].append(square)
-        match = LAYER.search(name)
-        if match is None:
-            part = name.rpartition(".")[0].rpartition(".")[2] or name
-        elif match[1] is not None:
-            part = match[1]
-        else:
-            part = str(int(match[2]) * block_group_size + int(match[3]))
+        layer = layer_of(name, block_group_size)
+        part = name.rpartition(".")[0].rpartition(".")[2] or name if layer is None else str(layer)
         squares[f"model/weight_norm/{part}"].append(square)
     return {key: torch.stack(values).sum().sqrt() for key, values in squares.items()}

@@ -57,6 +57,13 @@ class Precision:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast_type)
 
+    def reading(self) -> contextlib.AbstractContextManager[Any]:
+        """Wrap passes after training in it, which compute in the type of the weights.
+
+        But not where norms hand on float16: only autocast multiplies that by float32 weights.
+        """
+        return contextlib.nullcontext() if self.protects_loss else self.autocast()
+
     # ---- the gradient scaler, where there is one
 
     @property

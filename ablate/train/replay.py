@@ -6,7 +6,6 @@ equal the recorded ones bit for bit, on the same kind of device.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,14 +27,12 @@ from ablate.train.determinism import deterministic
 from ablate.train.device import choose_device
 from ablate.train.loader import Loader
 from ablate.train.loop import train
-from ablate.train.measure import measure
+from ablate.train.measure import layer_of, measure
 from ablate.train.record import Silence
 from ablate.train.run import Run, assemble
 from ablate.train.watch import Watch
 
 __all__ = ["replay"]
-
-LAYER = re.compile(r"\bblocks\.(\d+)\.")
 
 
 def replay(
@@ -137,8 +134,9 @@ class _Look(Silence):
         for name, parameter in zip(self.run.names, self.run.parameters, strict=True):
             if parameter.grad is None:
                 continue
-            match = LAYER.search(name)
-            part = match[1] if match else name.removeprefix("transformer.").removesuffix(".weight")
+            layer = layer_of(name, self.run.model_config.block_group_size)
+            bare = name.removeprefix("transformer.").removesuffix(".weight")
+            part = bare if layer is None else str(layer)
             squares[part] += float(gradient_norms([parameter.grad])[0]) ** 2
         return {part: square**0.5 for part, square in squares.items()}
 

@@ -187,7 +187,8 @@ def summarise(run: Run, attempt: Attempt) -> dict[str, Any]:
     seconds = sum(run.tokens_per_step / r["tokens_per_second"] for r in rows)
     peaks = [v for r in rows for k, v in r.items() if k.startswith("model/attention_logit_max/")]
     flops = flops_per_token(run.model_config, run.sequence_length)
-    peak = peak_flops(run.device, run.config.precision.name)
+    full = run.config.batching.name in ("concat", "packed")  # other rows end with their documents
+    peak = peak_flops(run.device, run.config.precision.name) if full else None
     summary = {
         **{k: v for k, v in rows[-1].items() if k.startswith(("val/", "robust/"))},
         "train/loss": sum(recent) / len(recent),

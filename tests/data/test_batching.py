@@ -143,8 +143,8 @@ def test_the_cap_cuts_and_says_what_it_cut(data: Data, documents: list[np.ndarra
 
 
 def test_documents_without_an_end_are_refused(tmp_path: Path) -> None:
-    for name in ("a.npy", "b.npy"):
-        np.arange(200, dtype=np.uint16).tofile(tmp_path / name)
+    for size, name in ((200, "a.npy"), (100, "b.npy")):
+        np.arange(size, dtype=np.uint16).tofile(tmp_path / name)
     config = DataConfig(corpus=None, path=str(tmp_path / "a.npy"), format="tokens", dtype="uint16",
                         validation_path=str(tmp_path / "b.npy"))  # fmt: skip
     data = open_data(config).with_batching(named("padded"))

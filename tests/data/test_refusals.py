@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +189,32 @@ def test_too_short_for_one_sequence(config: DataConfig) -> None:
 def test_training_files_may_not_be_held_out(folder: Path) -> None:
     config = DataConfig(path=str(folder), validation_path=str(folder / "003.txt"))
     assert "also trained on" in refusal(config)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link, shutil.copy])
+def test_another_name_for_training_text_does_not_make_it_held_out(
+    link: Callable[..., object], folder: Path, tmp_path: Path
+) -> None:
+    link(folder / "003.txt", tmp_path / "other.txt")
+    config = DataConfig(path=str(folder / "003.txt"), validation_path=str(tmp_path / "other.txt"))
+    assert "also trained on" in refusal(config)
+    raw = tokens(tmp_path / "a.npy", GOOD)
+    link(raw, tmp_path / "b.npy")
+    message = refusal(DataConfig(path=raw, validation_path=str(tmp_path / "b.npy")))
+    assert "b.npy" in message
+    assert "also trained on" in message
+
+
+def test_held_out_documents_that_are_trained_on_too_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, texts in (("train", ["one", "two", "three"]), ("own", ["two", "four", "two"])):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    path, own = str(tmp_path / "train.jsonl"), str(tmp_path / "own.jsonl")
+    data = open_data(DataConfig(path=path, validation_path=own))
+    assert "own.jsonl: 2 of its 3 documents are also trained on" in caplog.text
+    assert len(data.held_out) == len("two four two ")
 
 
 def test_eos_of_the_model_and_of_the_data_must_agree(config: DataConfig, tmp_path: Path) -> None:

@@ -80,6 +80,9 @@ def test_what_is_no_other_text_is_refused(config: DataConfig, folder: Path) -> N
     data = open_data(config)
     with pytest.raises(DataError, match=r"evaluate.shifted_data=nowhere: there is no such corpus"):
         open_shifted("nowhere", config, data)
+    (folder.parent / "linked.txt").symlink_to(next(folder.iterdir()))
+    with pytest.raises(DataError, match=r"belongs to data.path too"):
+        open_shifted(str(folder.parent / "linked.txt"), config, data)
     with pytest.raises(DataError, match=r"belongs to data.path too"):
         open_shifted(str(next(folder.glob("*.txt"))), config, data)
     prepare_files(config, folder.parent / "prepared")

@@ -58,6 +58,8 @@ VARIETIES: dict[str, Config] = {
         "clip": {"name": "percentile_history", "history": 6, "percentile": 50.0},
         "optim": {"lr": 1e-2, "norm_scale_lr": 0.5},
     },
+    "packed": {"batching": {"name": "packed"}, "train": {"micro_batch_size": 4}},
+    "padded": {"batching": {"name": "padded"}},
 }  # fmt: skip
 
 

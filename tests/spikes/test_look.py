@@ -15,7 +15,7 @@ from ablate.cli.spike_records import open_records, search
 from ablate.config.schema import DataConfig
 from ablate.data.naming import name_batch
 from ablate.data.opening import open_data
-from ablate.rundir import StudyDir
+from ablate.rundir import StudyDir, TrialDir
 from ablate.spikes import recorded
 from ablate.spikes.order import number_of
 from ablate.train import run_trial
@@ -142,6 +142,18 @@ def test_a_replay_trains_the_recorded_losses_again_and_looks_into_each_layer(stu
     assert sorted(p.name for p in trial.path.rglob("*")) == before
     assert main(["spikes", "replay", str(trial.path), "--step", "12"]) == 0
     assert "from the beginning: the recorded losses" in capsys.readouterr().out
+
+
+def test_a_replay_knows_the_layers_of_blocks_in_groups(study, capsys, tmp_path):
+    config = study.trial("base-s1").config()
+    config["model"] |= {"block_group_size": 2}
+    config["train"] |= {"steps": 2}
+    trial = TrialDir(tmp_path / "grouped")
+    trial.create(config, 2)
+    run_trial(trial.acquire(), config)
+    (at,) = answer(capsys, "replay", str(trial.path), "--step", "2", "--before", "0")["steps"]
+    assert not any("blocks" in part or "groups" in part for part in at["gradient_norm"])
+    assert {"0", "1"} <= set(at["gradient_norm"])
 
 
 def test_a_replay_of_a_step_that_was_never_done_is_refused(study, capsys):

@@ -120,3 +120,16 @@ def test_what_makes_no_sense_is_refused(config: Any, field: str) -> None:
     with pytest.raises(ConfigError) as raised:
         TrialConfig.from_mapping(config(**REFUSED[field]))
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize("name", ["concat", *NAMES])
+def test_utilisation_is_said_only_where_all_of_the_budget_is_computed(
+    config: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that end with their documents are shorter than what is counted."""
+    monkeypatch.setattr("ablate.train.trial.peak_flops", lambda *_: 1e15)
+    settings = config(model=ROPE, batching={"name": name}, train={"steps": 1})
+    trial = TrialDir(tmp_path / "trial")
+    trial.create(settings, 1)
+    mfu = run_trial(trial.acquire(), settings).summary["mfu"]
+    assert (mfu is None) == (name in ("padded", "dynamic"))
