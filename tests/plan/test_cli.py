@@ -144,7 +144,8 @@ def test_a_module_of_the_users_own_squeezes_no_column(
     digest is says nothing beside its name."""
     from rich.console import Console
 
-    (tmp_path / "norms_of_the_lab.py").write_text("from ablate.model.norm import RMSNorm\n\n\nclass HalfNorm(RMSNorm):\n    pass\n")
+    code = "from ablate.model.norm import RMSNorm\n\n\nclass HalfNorm(RMSNorm):\n    pass\n"
+    (tmp_path / "norms_of_the_lab.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     own = "model.layer_norm_type=norms_of_the_lab:HalfNorm"
     name = write_sweep(design="one_factor", factors={"norm": [own]}, budget={"steps": 20})
