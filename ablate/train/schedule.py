@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.imports import is_import_path, load_object, unknown, users_own
+from ablate.config.imports import is_import_path, unknown, users_own
 from ablate.config.schema import ScheduleConfig
 from ablate.config.typed import build, require
+from ablate.train.own_schedule import own_shape
 from ablate.train.stages import Rate, composed, overridden, sequenced, steps_of
 
 __all__ = ["SCHEDULES", "Horizon", "Rate", "bolt_on_warmup", "build_schedule", "warmup_steps"]
@@ -74,7 +75,7 @@ def build_schedule(
         **lengths,
     )
     if is_import_path(config.name):
-        shape = load_object("schedule.name", config.name)
+        shape = own_shape(config.name)
     elif config.name in SCHEDULES:
         shape = SCHEDULES[config.name]
     else:
