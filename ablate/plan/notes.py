@@ -18,6 +18,9 @@ from ablate.plan.sweep import SweepConfig
 
 __all__ = ["notes_of"]
 
+TEXT = ("corpus", "path", "dataset", "dataset_split", "text_field", "format", "validation_fraction")
+"""Fields of the section `data` that say which text there is, and which of it is held out."""
+
 
 def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence[str]) -> list[str]:
     """Args: `overrides` are those of the command line, which stand above the sweep."""
@@ -54,6 +57,7 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
                 )
     notes += [text for arm in arms if (text := _widths(arm))]
     notes += _whole_gradients(arms)
+    notes += _other_texts(arms, sweep.decide.metric)
     per_step = tokens_per_step(base.config)
     other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
     if other:
@@ -61,6 +65,25 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
             f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
         )
     return notes
+
+
+def _other_texts(arms: Sequence[PlannedArm], metric: str) -> list[str]:
+    """A factor that changes the text changes what is held out of it, unless that is given."""
+    base = _held_out(arms[0].config)
+    own = [arm.name for arm in arms if _held_out(arm.config) != base]
+    if not own or not metric.startswith("val/"):
+        return []
+    return [
+        f"Other held-out text than the baseline's, so {metric} compares the texts as well: "
+        f"{_listed(own)}. To compare models on one text give all arms data.validation_path."
+    ]
+
+
+def _held_out(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """By what the held-out text is told."""
+    data = config["data"]
+    given = data["validation_path"]
+    return (given,) if given is not None else (None, *(data[name] for name in TEXT))
 
 
 def _whole_gradients(arms: Sequence[PlannedArm]) -> list[str]:
