@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ablate.config.schema.data import held_out
 from ablate.design import CROSSED
 from ablate.design.ladder import FEWEST_ORDERS, too_few_orders
 from ablate.model.config import ModelConfig
@@ -17,9 +18,6 @@ from ablate.plan.study_plan import PlannedArm
 from ablate.plan.sweep import SweepConfig
 
 __all__ = ["notes_of"]
-
-TEXT = ("corpus", "path", "dataset", "dataset_split", "text_field", "format", "validation_fraction")
-"""Fields of the section `data` that say which text there is, and which of it is held out."""
 
 
 def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence[str]) -> list[str]:
@@ -69,21 +67,14 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
 
 def _other_texts(arms: Sequence[PlannedArm], metric: str) -> list[str]:
     """A factor that changes the text changes what is held out of it, unless that is given."""
-    base = _held_out(arms[0].config)
-    own = [arm.name for arm in arms if _held_out(arm.config) != base]
+    base = held_out(arms[0].config["data"])
+    own = [arm.name for arm in arms if held_out(arm.config["data"]) != base]
     if not own or not metric.startswith("val/"):
         return []
     return [
         f"Other held-out text than the baseline's, so {metric} compares the texts as well: "
         f"{_listed(own)}. To compare models on one text give all arms data.validation_path."
     ]
-
-
-def _held_out(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """By what the held-out text is told."""
-    data = config["data"]
-    given = data["validation_path"]
-    return (given,) if given is not None else (None, *(data[name] for name in TEXT))
 
 
 def _whole_gradients(arms: Sequence[PlannedArm]) -> list[str]:
