@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -9,9 +10,17 @@ import pandas as pd
 
 from ablate.analysis.frames import Frames
 from ablate.config.fingerprint import NESTED, TOP_LEVEL
+from ablate.config.schema.data import held_out
 from ablate.errors import StudyError
 
-__all__ = ["changes_result", "check_comparable", "declared_fields", "device_kind", "other_budgets"]
+__all__ = [
+    "changes_result",
+    "check_comparable",
+    "declared_fields",
+    "device_kind",
+    "other_budgets",
+    "other_texts",
+]
 
 _RECORDED = {
     "data_fingerprint": ("data",),
@@ -109,6 +118,29 @@ def other_budgets(frames: Frames, pairs: Iterable[tuple[str, str]]) -> dict[str,
                 )
             break  # as many tokens in fewer steps are the same budget
     return said
+
+
+def other_texts(frames: Frames, pairs: Iterable[tuple[str, str]], metric: str) -> dict[str, str]:
+    """Arms that were evaluated on other text than their references though nobody planned it, and
+    what is said of them. In a sweep the plan says it before the runs.
+    """
+    (manifest,) = frames.manifests.values()
+    if not metric.startswith("val/") or manifest.get("design") != "singles":
+        return {}
+    arms = {(t.study, t.id): t.arm for t in frames.trials.itertuples()}
+    texts = {}
+    for trial, config in frames.configs.items():
+        data = {k.removeprefix("data."): v for k, v in config.items() if k.startswith("data.")}
+        texts[arms[trial]] = held_out(defaultdict(lambda: None, data))
+    said = (
+        f"evaluated on other held-out text than its reference: no verdict on {metric} of different "
+        f"texts. Run both with the same data.validation_path, or make data a factor of a sweep"
+    )
+    return {
+        arm: said
+        for arm, reference in pairs
+        if arm in texts and reference in texts and texts[arm] != texts[reference]
+    }
 
 
 def _each(trials: pd.DataFrame, unit: str) -> dict[str, float]:

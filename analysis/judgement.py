@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ablate.analysis.bracket import choose_by_seed, choose_lr, chooser
-from ablate.analysis.comparable import check_comparable, other_budgets
+from ablate.analysis.comparable import check_comparable, other_budgets, other_texts
 from ablate.analysis.effects import effects
 from ablate.analysis.estimate import Fit
 from ablate.analysis.frames import Frames
@@ -150,7 +150,7 @@ def judge(frames: Frames, *, metric: str | None = None, partial: bool = False) -
         rule,
         baseline=baseline,
         edges=set(lrs.loc[lrs["edge"], "arm"]) if by is rule else (),
-        withheld=other_budgets(frames, pairs),
+        withheld=other_texts(frames, pairs, rule.metric) | other_budgets(frames, pairs),
     )
     return Judgement(
         study=study,

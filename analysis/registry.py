@@ -175,7 +175,7 @@ SECTIONS = (
         terms={
             "rate_high": "At most: the share of trials that diverge, upper end of its 95 % "
             "interval.",
-            "spikes": "Spikes: alarms a trial.",
+            "spikes": "Spikes: alarms a trial; in its first 256 steps more of them are false.",
             "data": "By data, by arm: their cause, where trials of one seed saw the same batches.",
             "responses": "Responses: what a trial did about its spikes (spikes=), in actions.",
             "skipped": "Skipped: steps a trial without an update, for a gradient overflowed in "

@@ -152,8 +152,9 @@ def _stacked(rows: Sequence[tuple[tuple[str, ...], str]], screen: Screen) -> lis
     for cells, style in rows[1:]:
         status, found = cells[1], zip(words, cells[2:], strict=True)
         rest = "  ".join(f"{word}{cell}" for word, cell in found if cell)
-        lines += [cells[0], "  " + screen.paint(status, style) + "  "
-                  + cut(rest, screen.width - len(status) - 4)]  # fmt: skip
+        first, *more = _fitted(f"{status}  {rest}", screen, margin=2)
+        lines += [cells[0], "  " + screen.paint(status, style) + first[len(status) :]]
+        lines += [f"  {line}" for line in more]
     return lines
 
 
@@ -235,7 +236,7 @@ def _errors(trials: Iterable[Mapping[str, Any]], study: str, screen: Screen) -> 
     lines = []
     for (status, reason), ids in list(grouped.items())[:ERRORS]:
         who = ids[0] if len(ids) == 1 else f"{len(ids)} trials ({ids[0]}, ...)"
-        said = _fitted(f"{status}: {who}: {reason}", screen)
+        said = _fitted(" ".join(f"{status}: {who}: {reason}".split()), screen)
         lines += [screen.paint(line, STYLES[status]) for line in said]
     if len(grouped) > ERRORS:
         lines.append(f"... and {len(grouped) - ERRORS} more reasons: --json")
@@ -249,11 +250,12 @@ def _steps_done(t: Mapping[str, Any]) -> int:
     return t["steps"] if t["status"] in ("done", "diverged") else t["step"]
 
 
-def _fitted(text: str, screen: Screen) -> list[str]:
+def _fitted(text: str, screen: Screen, margin: int = 0) -> list[str]:
     """All of it, in lines; on a screen that is redrawn as much as one line has room for."""
+    width = max(1, screen.width - margin)
     if screen.rows is not None:
-        return [cut(text, screen.width)]
-    return wrap(" ".join(text.split()), screen.width, break_on_hyphens=False)
+        return [cut(text, width)]
+    return wrap(text, width, break_on_hyphens=False)
 
 
 def cut(text: str, width: int) -> str:

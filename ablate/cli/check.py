@@ -6,8 +6,11 @@ import dataclasses
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ablate.config.imports import own_code
+from ablate.config.imports import is_import_path, own_code
+from ablate.config.sources import SOURCES
 from ablate.errors import AblateError, PlanError
+from ablate.launch.preflight import check_rules
+from ablate.model import OLMo
 from ablate.model import compare as models
 from ablate.model.activations import activations
 from ablate.model.causality import Leak, leaking_fields
@@ -19,7 +22,9 @@ from ablate.train.traced import has_instructions, shallow, trace
 __all__ = ["Proof", "check"]
 
 DROPOUTS = ("model.attention_dropout", "model.residual_dropout", "model.embedding_dropout")
-TRAINING = ("optim.", "schedule.", "clip.", "precision.", "loss.", "data.", "train.")
+MEASURED = ("cache.", "evaluate.")
+"""Of the trained weights, at the end."""
+RULES = ("optim", "schedule", "clip", "spikes")
 ALLOWS = "train.check_causality"
 """It changes nothing by itself."""
 
@@ -83,6 +88,7 @@ def check(plan: Plan) -> list[Proof]:
                 f"{arm.parameters:,} by the formula of `ablate.model.count`. Please report it; "
                 "until then its match and its cost are wrong."
             )
+        _check_rules(arm, model)
         not_causal = _not_causal(arm, model, causal)
         proof = "built"
         if arm.reference is not None:
@@ -100,6 +106,18 @@ def check(plan: Plan) -> list[Proof]:
             )
         )
     return proofs
+
+
+def _check_rules(arm: PlannedArm, model: ModelConfig) -> None:
+    """Ours are tested elsewhere; a user's own rule of training shows only when it is called."""
+    if not any(is_import_path(str(arm.config[of]["name"])) for of in RULES):
+        return
+    trial, length = typed(arm.config), arm.config["train"]["sequence_length"]
+    on_meta = OLMo(model.replace(init_device="meta"), init_params=False)
+    try:
+        check_rules(trial, on_meta, length or model.max_sequence_length)
+    except AblateError as error:
+        raise PlanError(f"Arm {arm.name} cannot be built: {error}") from error
 
 
 def _not_causal(arm: PlannedArm, model: ModelConfig, known: dict[str, str | None]) -> str | None:
@@ -179,18 +197,21 @@ def _alike(model: ModelConfig, reference: ModelConfig) -> ModelConfig:
 
 
 def _proof(arm: PlannedArm, reference: models.Built, own: models.Built) -> str:
-    training = [f for f in arm.change if f in DROPOUTS or f.startswith(TRAINING)]
-    training = [f for f in training if f != ALLOWS]
-    architecture = [f for f in arm.change if f not in training]
-    if not architecture:
-        return f"the training differs in {', '.join(training)}"
+    # A digest of code is that of its field.
+    change = list(dict.fromkeys(f.removeprefix(f"{SOURCES}.") for f in arm.change))
+    outside = [f for f in change if f in DROPOUTS or not f.startswith("model.")]
+    architecture = [f for f in change if f not in outside]
+    training = [f for f in outside if f != ALLOWS]
+    what = "what is measured" if all(f.startswith(MEASURED) for f in training) else "the training"
+    if training and not architecture:
+        return f"{what} differs in {', '.join(training)}"
     found = models.compare(reference, own)
     if found.what is None and not training:
         raise PlanError(
-            f"Arm {arm.name} changes {', '.join(architecture)}, but under the same weights its "
+            f"Arm {arm.name} changes {', '.join(change)}, but under the same weights its "
             f"outputs, gradients and initial weights equal those of {arm.reference} up to "
             f"rounding ({found.size:.0e}). It can show no effect; compare speeds with `ablate "
             "bench`, or remove the toggle."
         )
-    also = f"; the training differs in {', '.join(training)}" if training else ""
+    also = f"; {what} differs in {', '.join(training)}" if training else ""
     return f"{found} from {arm.reference}{also}"

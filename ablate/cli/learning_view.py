@@ -38,9 +38,9 @@ def claim_lines(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     for claim in claims:
         share = claim["relative"] is not None
         size = claim["relative"] if share else claim["absolute"]
-        by = f" by {100 * size:+.3g} %" if share else "" if size is None else f" by {size:+.3g}"
-        if claim["direction"] == "no_worse":
-            by = by.replace(" by +", " than ")
+        word = "than" if claim["direction"] == "no_worse" else "by"  # which way says the direction
+        by = "" if size is None else f" {word} {abs(size) * (100 if share else 1):.3g}"
+        by += " %" if share else ""
         what = f"{claim['metric']} of {claim['of']} {claim['direction'].replace('_', ' ')}{by}"
         lines.append(f"Tests the claim “{claim['statement']}”: {what}, against {claim['against']}.")
     return lines

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -18,13 +19,14 @@ from ablate.cli.learning_view import claim_lines, cost_lines, learning_lines, ru
 from ablate.cli.memory_view import memory_line
 from ablate.cli.stack_view import stack_lines
 from ablate.cli.width import pipe_width
+from ablate.config.sources import SOURCES
 from ablate.errors import show
 from ablate.plan import Plan, PlannedArm, gib, kernel_lines
 
 __all__ = ["amount", "check_view", "console", "plan_view"]
 
-NARROW = 100
-"""Below so many columns an arm is a paragraph, not a row."""
+ROOM = 36
+"""Columns that the differences have at least: with less an arm is a paragraph, not a row."""
 LONGEST_NAME = 48
 """Where arms have longer names, what they differ in stands below the name and not beside it."""
 MOST_NAMED = 8
@@ -40,7 +42,7 @@ def console() -> Console:
 
 def plan_view(plan: Plan, width: int) -> RenderableType:
     parts: list[RenderableType] = [_head(plan)]
-    parts += [Text(""), _table(plan)] if width >= NARROW else [_list(plan)]
+    parts += [Text(""), _table(plan)] if _narrowest(plan) <= width else [_list(plan)]
     parts.append(Text(""))
     described = design_lines(plan.design_info or {})
     if described:
@@ -58,20 +60,21 @@ def _head(plan: Plan) -> Text:
     return head
 
 
-def _table(plan: Plan) -> Table:
+def _table(plan: Plan, room: int | None = None) -> Table:
+    """`room`: columns for the differences; null: as many as there are."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     short = max(len(arm.name) for arm in plan.arms) <= LONGEST_NAME
     if short:
         table.add_column("arm", style="bold", no_wrap=True)
-        table.add_column("against", overflow="fold")
-        table.add_column("differs in", overflow="fold", ratio=1)
+        table.add_column("against", no_wrap=True)
+        table.add_column("differs in", overflow="fold", ratio=1, width=room)
     else:
-        table.add_column("arm, and what it differs in", overflow="fold", ratio=1)
+        table.add_column("arm, and what it differs in", overflow="fold", ratio=1, width=room)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("FLOPs/token", justify="right", no_wrap=True)
     table.add_column("memory", justify="right", no_wrap=True)
     if any(arm.resized for arm in plan.arms):
-        table.add_column("resized", overflow="fold")
+        table.add_column("resized", no_wrap=True)
     table.add_column("trials", justify="right", no_wrap=True)
     table.add_column("tokens", justify="right", no_wrap=True)
     counts = _counts(plan)
@@ -86,6 +89,12 @@ def _table(plan: Plan) -> Table:
             row.append(Text(_pairs(arm.resized) or "–"))
         table.add_row(*row, str(counts[arm.name]), amount(counts[arm.name] * plan.tokens))
     return table
+
+
+def _narrowest(plan: Plan) -> int:
+    """Columns that the table needs so that nothing but the differences is broken."""
+    wide = Console(width=10_000)
+    return Measurement.get(wide, wide.options, _table(plan, ROOM)).maximum
 
 
 def _above(arm: PlannedArm) -> RenderableType:
@@ -128,9 +137,14 @@ def _counts(plan: Plan) -> dict[str, int]:
 
 
 def _differences(arm: PlannedArm) -> str:
+    """The digest of code (`sources.FIELD`) is left out where FIELD itself differs and says it."""
     if arm.reference is None:
         return "(the baseline)"
-    change = {k: v for k, v in arm.change.items() if k not in arm.resized}
+    change = {
+        k: v
+        for k, v in arm.change.items()
+        if k not in arm.resized and k.removeprefix(f"{SOURCES}.") not in arm.change.keys() - {k}
+    }
     lines = [_pairs(change) or "(only resized)"]
     return "; ".join([*lines, *arm.replaces])
 

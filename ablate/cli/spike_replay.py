@@ -66,10 +66,10 @@ def _show(found: dict[str, Any], step: int, rows: int) -> None:
     same = "the recorded losses, bit for bit" if found["same"] else "NOT the recorded losses"
     console.print(Text(f"{found['trial']}: replayed from {origin}: {same}", style="bold"))
     steps = found["steps"]
+    console.print(_line("step", [s["step"] for s in steps]))
     for title, key in (("loss", "train/loss"), ("gradient norm", "train/grad_norm"),
                        ("update norm", "train/update_norm")):  # fmt: skip
         console.print(_line(title, [s[key] for s in steps]))
-    console.print(_line("step", [s["step"] for s in steps]))
     for part in steps[0]["gradient_norm"]:
         name = f"layer {part}" if part.isdigit() else part
         values = [s["gradient_norm"].get(part, float("nan")) for s in steps]

@@ -156,9 +156,7 @@ class Composer:
         """The option and what it builds on, in the order of merging."""
         path = options.locate(group, name, self.cwd)
         if path is None:
-            raise ConfigError(
-                group, name, "there is no such option", closest(name, self.choices(group))
-            )
+            raise ConfigError(group, name, "there is no such option", self._instead(group, name))
         option = options.read_option(path, group, package)
         for base in option.bases:
             if base == "_self_":
@@ -167,6 +165,16 @@ class Composer:
                 raise ConfigError(group, name, "builds on itself", f"Correct {path}")
             else:
                 yield from self._with_bases(group, base, option.package)
+
+    def _instead(self, group: str, name: str) -> str:
+        """What was probably meant, else what there is and where one's own would lie."""
+        known = self.choices(group)
+        near = closest(name, known)
+        if near.startswith("Did"):
+            return near
+        folder = "sweeps" if group == "sweep" else f"conf/{group}"
+        listed = ", ".join(option for option in known if "/" not in option)
+        return f"Known: {listed}. One of your own is a file ./{folder}/NAME.yaml"
 
     def _names_option(self, override: Override) -> bool:
         """Hydra's rule: a mapping given to a group is a value, all else an option."""

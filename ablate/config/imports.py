@@ -12,7 +12,7 @@ from typing import Any
 from ablate.config.typed import closest
 from ablate.errors import AblateError, ConfigError
 
-__all__ = ["is_import_path", "load_object", "own_code", "require_known", "users_own"]
+__all__ = ["is_import_path", "load_object", "own_code", "require_known", "unknown", "users_own"]
 
 
 def is_import_path(name: str) -> bool:
@@ -23,8 +23,19 @@ def is_import_path(name: str) -> bool:
 def require_known(field: str, name: str, known: Collection[str]) -> None:
     """Raises ConfigError unless `name` is one of `known`, or an import path."""
     if name not in known and not is_import_path(name):
-        raise ConfigError(field, name, "must be one of " + ", ".join(known),
-                          closest(name, known, listed=True))  # fmt: skip
+        raise unknown(field, name, known)
+
+
+def unknown(field: str, name: str, known: Collection[str], *, own: bool = True) -> ConfigError:
+    """That `name` is not one of `known` (nor, where one's `own` is taken, an import path), and what
+    was probably meant.
+    """
+    reason, meant = "must be one of " + ", ".join(known), ""
+    if own:
+        reason += ", or an import path package.module:Object"
+        module, _, attribute = name.rpartition(".")
+        meant = f"Did you mean {module}:{attribute}?" if module and attribute else ""
+    return ConfigError(field, name, reason, meant or closest(name, known, listed=True))
 
 
 def load_object(field: str, path: str) -> Any:

@@ -120,6 +120,8 @@ def _check_known(old: dict[str, Any], value: dict[str, Any], override: Override)
 
 
 MEANT = {
+    "optim.learning_rate": "Did you mean optim.lr?",
+    "train.learning_rate": "Did you mean optim.lr?",
     "train.tokens": "A trial's length is train.steps; of a sweep it is sweep.budget.tokens",
     "train.lr": "Did you mean optim.lr?",
     "train.seed": "Did you mean seed?",

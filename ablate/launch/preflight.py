@@ -123,15 +123,11 @@ def check_training(config: Mapping[str, Any], *, new: bool = False, who: str = "
     from ablate.model import ModelConfig, OLMo
     from ablate.model.compile_rule import check_mode
     from ablate.train.causal import require_causal
-    from ablate.train.clip import build_clip
     from ablate.train.device import choose_device
     from ablate.train.kernel import attention_of
     from ablate.train.memory import check_memory, device_memory
-    from ablate.train.optim import build_optimiser
     from ablate.train.parallel.units import units
     from ablate.train.precision import Precision
-    from ablate.train.respond import build_response
-    from ablate.train.schedule import build_schedule
 
     typed = TrialConfig.from_mapping(config)
     train, device = typed.train, choose_device(typed.train.device)
@@ -151,17 +147,37 @@ def check_training(config: Mapping[str, Any], *, new: bool = False, who: str = "
         model.set_activation_checkpointing(train.activation_checkpointing)
     if typed.parallel.divides:
         list(units(model, typed.parallel.wrapping_strategy, head=not typed.loss.chunk))
-    build_optimiser(model, typed.optim)
-    build_clip(typed.clip, [name for name, _ in model.named_parameters()], typed.optim.betas)
-    tokens = train.batch_size * length
-    rate = build_schedule(
-        typed.schedule, peak=typed.optim.lr, steps=train.steps, tokens_per_step=tokens
-    )
-    with users_own("schedule.name", typed.schedule.name):
-        rate(1)
-    build_response(typed.spikes, train.steps)
+    check_rules(typed, model, length)
     if new:
         require_causal(typed, model_config)
+
+
+def check_rules(config: TrialConfig, model: Any, length: int) -> None:
+    """Builds optimiser, clipping, schedule and response: some may be the user's own.
+
+    Args:
+        config: of the trial.
+        model: of it, on any device.
+        length: tokens a sequence.
+
+    Raises:
+        ConfigError: naming the one that cannot be built.
+    """
+    from ablate.train.clip import build_clip
+    from ablate.train.optim import build_optimiser
+    from ablate.train.respond import build_response
+    from ablate.train.schedule import build_schedule
+
+    train = config.train
+    build_optimiser(model, config.optim)
+    build_clip(config.clip, [name for name, _ in model.named_parameters()], config.optim.betas)
+    tokens = train.batch_size * length
+    rate = build_schedule(
+        config.schedule, peak=config.optim.lr, steps=train.steps, tokens_per_step=tokens
+    )
+    with users_own("schedule.name", config.schedule.name):
+        rate(1)
+    build_response(config.spikes, train.steps)
 
 
 def check_training_of_all(named: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablate.config.imports import is_import_path
-from ablate.config.typed import closest, require
+from ablate.config.imports import is_import_path, unknown
+from ablate.config.typed import require
 from ablate.errors import ConfigError
 from ablate.model.names import (
     ACTIVATIONS,
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ablate.model.config import ModelConfig
 
 __all__ = ["check"]
+
+OURS_ALONE = ("block_type", "attention_backend")
+"""What takes no import path."""
 
 
 def check(c: ModelConfig) -> None:
@@ -101,17 +104,14 @@ def _check_names(c: ModelConfig) -> None:
         value = getattr(c, name)
         if value is None or value in known:
             continue
-        if is_import_path(value) and name not in ("block_type", "attention_backend"):
+        if is_import_path(value) and name not in OURS_ALONE:
             continue
         if name == "init_fn" and value in ("kaiming_normal", "fan_in"):
             reason = (
                 "is named by OLMo but was never implemented there (it raises in reset_parameters)"
             )
             raise ConfigError("model.init_fn", value, reason, "Known: " + ", ".join(INITS))
-        field = f"model.{name}"
-        raise ConfigError(
-            field, value, "must be one of " + ", ".join(known), closest(value, known, listed=True)
-        )
+        raise unknown(f"model.{name}", value, known, own=name not in OURS_ALONE)
 
 
 def _check_ranges(c: ModelConfig) -> None:

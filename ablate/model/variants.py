@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ablate.config.imports import is_import_path, load_object
-from ablate.config.typed import closest
-from ablate.errors import ConfigError
+from ablate.config.imports import is_import_path, load_object, unknown
 
 __all__ = ["find"]
 
@@ -20,8 +18,6 @@ def find(table: Mapping[str, Any], name: str, field: str) -> Any:
     """
     if not is_import_path(name):
         if name not in table:
-            raise ConfigError(
-                field, name, "must be one of " + ", ".join(table), closest(name, table, listed=True)
-            )
+            raise unknown(field, name, table)
         return table[name]
     return load_object(field, name)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ablate.config.schema.data import held_out
 from ablate.design import CROSSED
 from ablate.design.ladder import FEWEST_ORDERS, too_few_orders
 from ablate.model.config import ModelConfig
@@ -54,6 +55,7 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
                 )
     notes += [text for arm in arms if (text := _widths(arm))]
     notes += _whole_gradients(arms)
+    notes += _other_texts(arms, sweep.decide.metric)
     per_step = tokens_per_step(base.config)
     other = [a.name for a in arms if tokens_per_step(a.config) != per_step]
     if other:
@@ -61,6 +63,18 @@ def notes_of(sweep: SweepConfig, arms: Sequence[PlannedArm], overrides: Sequence
             f"Other tokens a step than the baseline, so not paired by batch: {_listed(other)}."
         )
     return notes
+
+
+def _other_texts(arms: Sequence[PlannedArm], metric: str) -> list[str]:
+    """A factor that changes the text changes what is held out of it, unless that is given."""
+    base = held_out(arms[0].config["data"])
+    own = [arm.name for arm in arms if held_out(arm.config["data"]) != base]
+    if not own or not metric.startswith("val/"):
+        return []
+    return [
+        f"Other held-out text than the baseline's, so {metric} compares the texts as well: "
+        f"{_listed(own)}. To compare models on one text give all arms data.validation_path."
+    ]
 
 
 def _whole_gradients(arms: Sequence[PlannedArm]) -> list[str]:

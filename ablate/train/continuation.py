@@ -83,7 +83,8 @@ def continue_text(trial: TrialDir, prompt: str, wish: Wish) -> Continuation:
         )
     data = open_data(config.data, eos_token_id=config.model["eos_token_id"])
     tokenizer = data.tokenizer()
-    model = OLMo(ModelConfig.from_mapping(config.model), init_params=False)
+    own = ModelConfig.from_mapping(config.model).replace(init_device=None)
+    model = OLMo(own, init_params=False)
     model.load_state_dict({k: v.float() for k, v in found.model.items()})
     model.eval()
     ids = tokenizer.encode([prompt])[0].tolist() or [model.config.eos_token_id]

@@ -237,6 +237,8 @@ def assemble(config: TrialConfig, device: torch.device, parallel: Alone | None =
         ConfigError, DataError: for what cannot be trained, before the first step.
     """
     c, model_config = config.train, ModelConfig.from_mapping(config.model)
+    # `meta` in every official OLMo YAML. First weights come from the CPU's generators everywhere.
+    model_config = model_config.replace(init_device=None)
     length = c.sequence_length or model_config.max_sequence_length
     if length > model_config.max_sequence_length:
         reason = f"exceeds model.max_sequence_length={model_config.max_sequence_length}"

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.imports import is_import_path, load_object, users_own
+from ablate.config.imports import is_import_path, unknown, users_own
 from ablate.config.schema import ScheduleConfig
-from ablate.config.typed import build, closest, require
-from ablate.errors import ConfigError
+from ablate.config.typed import build, require
+from ablate.train.own_schedule import own_shape
 from ablate.train.stages import Rate, composed, overridden, sequenced, steps_of
 
 __all__ = ["SCHEDULES", "Horizon", "Rate", "bolt_on_warmup", "build_schedule", "warmup_steps"]
@@ -75,13 +75,11 @@ def build_schedule(
         **lengths,
     )
     if is_import_path(config.name):
-        shape = load_object("schedule.name", config.name)
+        shape = own_shape(config.name)
     elif config.name in SCHEDULES:
         shape = SCHEDULES[config.name]
     else:
-        reason = "must be one of " + ", ".join(SCHEDULES)
-        remedy = closest(config.name, SCHEDULES, listed=True)
-        raise ConfigError("schedule.name", config.name, reason, remedy)
+        raise unknown("schedule.name", config.name, SCHEDULES)
     budget = {"peak": peak, "steps": steps, "tokens_per_step": tokens_per_step}
     with users_own("schedule.name", config.name):
         return overridden(shape(config, horizon), config.override_decay, **budget)

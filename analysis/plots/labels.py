@@ -40,8 +40,10 @@ def place_labels(
     for i, name in enumerate(names):
         others = [*points[:i], *points[i + 1 :], *taken]
         boxes = ((side, _box(across[i], up[i], name, way)) for side, way in _SIDES.items())
-        free = ((side, box) for side, box in boxes if not any(_meet(box, o) for o in others))
-        found = next(free, None)
+        free = [(side, box) for side, box in boxes if not any(_meet(box, o) for o in others)]
+        # What stands over the edge is cut there; where no side is within, a name may.
+        within = (side for side in free if side[1][0] >= 0 and side[1][2] <= _WIDTH)
+        found = next(within, free[0] if free else None)
         shown.append(name if found else "")
         sides.append(found[0] if found else "top center")
         taken += [found[1]] if found else []

@@ -142,6 +142,35 @@ def test_trials_run_one_by_one_get_no_verdict_on_different_budgets(
         assert (row["verdict"], row["note"]) == ("better", "")
 
 
+@pytest.mark.parametrize("design", ["singles", "one_factor"])
+@pytest.mark.parametrize("given", [False, True])
+def test_trials_run_one_by_one_get_no_verdict_on_different_texts(
+    tmp_path: Path, design: str, given: bool
+) -> None:
+    """In a sweep it was meant; with one held-out text for both it is none."""
+
+    def change(arm: str, seed: int, tree: dict[str, Any]) -> None:
+        tree["data"] |= {"validation_path": "held_out.txt" if given else None}
+        if arm == "rope":
+            tree["data"] |= {"corpus": "asv"}
+
+    study = studies.write_study(
+        tmp_path / "s",
+        VALUES,
+        design=design,
+        diffs={"base": {}, "rope": {"data.corpus": ["kjv", "asv"]}, "bad": {}},
+        config_change=change,
+    )
+    row = judge(load(study.path)).table.set_index("arm").loc["rope"]
+    assert verdicts(study.path)["bad"] == "worse"
+    if design == "singles" and not given:
+        assert row["verdict"] == "undecided"
+        assert "other held-out text than its reference" in row["note"]
+        assert "would decide" not in row["note"]
+    else:
+        assert (row["verdict"], row["note"]) == ("better", "")
+
+
 def test_what_has_one_seed_is_named(tmp_path: Path) -> None:
     values: dict[str, dict[int, Any]] = {"base": {0: 2.0}, "rope": {0: 1.9, 1: 1.91}}
     j = judge(load(studies.write_study(tmp_path / "a", values).path))

@@ -27,3 +27,14 @@ def test_no_name_lies_over_another(arms: int, same_cost: bool) -> None:
 def test_a_point_alone_is_named_above_it() -> None:
     assert place_labels([1.0], [2.0], ["base"]) == (["base"], ["top center"])
     assert place_labels([], [], []) == ([], [])
+
+
+def test_a_long_name_at_the_edge_stands_inside_the_plot() -> None:
+    names = ["layer_norm_type-lab.norms-HalfNorm", "base", "rate-name-lab.rates-warm_then_root"]
+    x, y = [1.0, 2.0, 3.0], [1.0, 3.0, 2.0]
+    shown, sides = place_labels(x, y, names)
+    assert shown == names
+    for at, up, name, side in zip(_pixels(x, 760.0), _pixels(y, 320.0), shown, sides, strict=True):
+        left, _, right, _ = _box(at, up, name, _SIDES[side])
+        assert left >= 0, name
+        assert right <= 760, name

@@ -16,6 +16,7 @@ import torch
 from ablate.model import ModelConfig, OLMo
 from ablate.rundir import StudyDir
 from ablate.train import bench, loop
+from ablate.train.adamw import FusedAdamW
 from ablate.train.clock import alternate, ratio
 from ablate.train.loader import Loader
 from ablate.train.peers import PEERS, Peer, is_installed, logits_loss
@@ -149,7 +150,7 @@ def test_a_phase_that_is_slow_is_the_one_that_takes_long(
         "data": [(Loader, "take"), (bench, "to_tensors")],  # ahead of the step, or in it
         "forward": [(OLMo, "forward")],
         "backward": [(Precision, "backward")],
-        "optimiser": [(torch.optim.AdamW, "step")],
+        "optimiser": [(FusedAdamW, "step")],
     }
     for owner, name in places[phase]:
         if hasattr(owner, name):

@@ -97,6 +97,11 @@ def test_a_long_id_is_whole_and_can_be_pasted(tmp_path: Path) -> None:
     assert "running" in below
     assert "20/100" in below
     assert len(below) <= 50
+    assert max(map(len, lines)) <= 50
+    trial = status["trials"][3]
+    trial.update(status="preempted", reason="stopped by SIGTERM, and it goes on from step 20")
+    solid = " ".join(" ".join(board(status, Screen(50, False))).split())
+    assert f"on {trial['node']} attempt {trial['attempt']} {trial['reason']}" in solid
     redrawn = board(status, Screen(50, False, rows=40))
     assert max(map(len, redrawn)) <= 50
     assert long not in redrawn

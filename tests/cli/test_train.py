@@ -52,6 +52,15 @@ def test_a_finished_trial_is_shown_and_not_repeated_unless_forced(
     assert (trial.path / "aside-1" / "summary.json").exists()
 
 
+def test_the_device_of_a_pasted_section_is_taken_and_not_read(call: Call, small: list[str]) -> None:
+    """Official OLMo YAMLs say `init_device: meta`; they train as if they did not."""
+    assert call("train", *small, "study=bare")[0] == 0
+    assert call("train", *small, "model.init_device=meta", "study=pasted")[0] == 0
+    assert losses(only_trial("pasted")) == losses(only_trial("bare"))
+    code, out, err = call("generate", str(only_trial("pasted").path), "In", "--tokens", "2")
+    assert (code, out[:2]) == (0, "In"), err
+
+
 def test_arms_and_seeds_join_one_study_and_report_reads_it(call: Call, small: list[str]) -> None:
     for extra in (["seed=0"], ["seed=1"], ["position=rope", "seed=0"], ["position=rope", "seed=1"]):
         assert call("train", *small, *extra)[0] == 0

@@ -78,6 +78,44 @@ def test_what_norms_in_float16_keep_is_in_the_formula(checked) -> None:
     assert share == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("level", "proof"),
+    [
+        ("spikes=rewind", "the training differs in spikes.name"),
+        ("batching=packed", "the training differs in batching.name"),
+        ("loss=z_loss", "the training differs in loss.z_loss"),
+        ("evaluate.token_noise=0.1", "what is measured differs in evaluate.token_noise"),
+    ],
+)
+def test_what_is_no_part_of_the_model_needs_no_other_outputs(checked, level, proof: str) -> None:
+    """Sweeps of ours (claims/batching, claims/cache, stability/planted) have such arms."""
+    assert [p.proof for p in checked(factors={"x": [level]})] == ["built", proof]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("def mine(config, horizon):\n    return lambda step: horizon.peak / step\n", None),
+        ("def mine(step):\n    return 1e-3\n", r"called with \(config, horizon\): too many"),
+        ("def mine(config, horizon):\n    return horizon.peak\n", "returned 0.001, no function"),
+        (
+            "def mine(config, horizon):\n    return lambda step: horizon.pike\n",
+            "AttributeError: 'Horizon' object has no attribute 'pike'",
+        ),
+    ],
+)
+def test_a_schedule_of_ones_own_is_called(checked, tmp_path, monkeypatch, function, said) -> None:
+    name = f"rates_{uuid.uuid4().hex[:8]}"
+    (tmp_path / f"{name}.py").write_text(function)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    factors = {"rate": [f"schedule.name={name}:mine"]}
+    if said is None:
+        assert checked(factors=factors)[1].proof == "the training differs in schedule.name"
+        return
+    with pytest.raises(PlanError, match=rf"schedule\.name={name}:mine: .*{said}"):
+        checked(factors=factors)
+
+
 def test_pain_32_a_toggle_of_the_users_own_that_does_nothing_is_found(
     checked, tmp_path, monkeypatch
 ) -> None:

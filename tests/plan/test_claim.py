@@ -46,7 +46,7 @@ def test_the_plan_shows_it(plan) -> None:
     console.print(plan_view(plan(factors=FACTORS, claim=CLAIM), 200))
     text = console.export_text()
     assert (
-        "Tests the claim “15 % lower perplexity”: val/perplexity of norm-rms lower by -15 %" in text
+        "Tests the claim “15 % lower perplexity”: val/perplexity of norm-rms lower by 15 %" in text
     )
 
 

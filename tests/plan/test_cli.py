@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from io import StringIO
 
 import pytest
 
@@ -133,6 +134,33 @@ def test_each_rung_of_a_ladder_names_the_rung_that_it_is_compared_with(
             assert own == ([name, "against", reference] if named else [name])
     head = "Each against baseline, where no other arm is named."
     assert lines.count(head) == (width == 80)
+
+
+@pytest.mark.parametrize("width", [*range(96, 200, 8)])
+def test_a_module_of_the_users_own_squeezes_no_column(
+    write_sweep, width, tmp_path, monkeypatch
+) -> None:
+    """A wider terminal never takes more lines, and no header or figure is broken. What its code's
+    digest is says nothing beside its name."""
+    from rich.console import Console
+
+    code = "from ablate.model.norm import RMSNorm\n\n\nclass HalfNorm(RMSNorm):\n    pass\n"
+    (tmp_path / "norms_of_the_lab.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = "model.layer_norm_type=norms_of_the_lab:HalfNorm"
+    name = write_sweep(design="one_factor", factors={"norm": [own]}, budget={"steps": 20})
+    plan = plan_sweep([f"sweep={name}"], cwd=tmp_path)
+    shown = {}
+    for columns in (80, width):
+        console = Console(width=columns, record=True, color_system=None, file=StringIO())
+        console.print(plan_view(plan, columns))
+        shown[columns] = console.export_text()
+    assert len(shown[width].splitlines()) <= len(shown[80].splitlines()) + 3  # head and rules
+    assert "sources" not in shown[width]
+    words = shown[width].split()
+    assert "layer_norm_type-norms_of_the_lab-HalfNorm" in words
+    if "FLOPs/token" in words:  # a table
+        assert {"arm", "parameters", "trials", "tokens", "124,736", "61.4k"} <= set(words)
 
 
 def test_help_has_examples(capsys) -> None:

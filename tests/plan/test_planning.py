@@ -442,3 +442,23 @@ def test_stacks_are_found_once_and_each_configuration_is_parsed_once_for_it(
     monkeypatch.setattr(TrialConfig, "from_mapping", counted)
     assert made.stacking is made.stacking
     assert len(parsed) == len(made.trials) == 6
+
+
+@pytest.mark.parametrize(
+    ("level", "override", "other"),
+    [
+        ("data.corpus=asv", "sweep.seeds=2", True),
+        ("data.validation_fraction=0.1", "sweep.seeds=2", True),
+        ("data.corpus=asv", "data.validation_path=one.txt", False),
+        ("data.corpus=asv", "sweep.decide.metric=train/loss", False),
+        ("data.document_masking=true", "sweep.seeds=2", False),
+    ],
+)
+def test_arms_that_are_evaluated_on_other_text_are_named(
+    plan, tmp_path, level: str, override: str, other: bool
+) -> None:
+    (tmp_path / "one.txt").write_text("In the beginning.")
+    notes = plan(override, factors={"text": {"other": level}}).notes
+    said = [note for note in notes if note.startswith("Other held-out text")]
+    assert len(said) == other
+    assert all("text-other" in note and "data.validation_path" in note for note in said)

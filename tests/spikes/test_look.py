@@ -141,7 +141,10 @@ def test_a_replay_trains_the_recorded_losses_again_and_looks_into_each_layer(stu
     assert {"activation_rms/0", "attention_logit_max/1"} <= set(at["model"])
     assert sorted(p.name for p in trial.path.rglob("*")) == before
     assert main(["spikes", "replay", str(trial.path), "--step", "12"]) == 0
-    assert "from the beginning: the recorded losses" in capsys.readouterr().out
+    said, header, *rows = capsys.readouterr().out.splitlines()
+    assert "from the beginning: the recorded losses" in said
+    assert header.split() == ["step", *map(str, range(9, 16))]
+    assert rows[0].startswith("loss")
 
 
 def test_a_replay_knows_the_layers_of_blocks_in_groups(study, capsys, tmp_path):

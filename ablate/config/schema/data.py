@@ -8,7 +8,16 @@ from typing import Any, Literal
 
 from ablate.config.typed import check_types, require
 
-__all__ = ["DataConfig"]
+__all__ = ["DataConfig", "held_out"]
+
+TEXT = ("corpus", "path", "dataset", "dataset_split", "text_field", "format", "validation_fraction")
+"""Fields that say which text there is, and how much of it is held out."""
+
+
+def held_out(section: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What says which text is held out: sections `data` with the same have the same."""
+    given = section["validation_path"]
+    return (given,) if given is not None else (None, *(section[name] for name in TEXT))
 
 
 @dataclass(frozen=True, kw_only=True)
