@@ -80,7 +80,7 @@ SECTIONS = (
             "error": "Standard error (s.e.): by the trials' noise and, where only some of the "
             "orders were run, by not having seen the others.",
             "noise_error": "By noise: the part of it by the trials' noise alone.",
-            "share": "Share: of the total change.",
+            "share": "Share: of the total change; none where its interval contains 0.",
             "orders": "Orders: how many were run.",
         },
         plots=(plots.attribution,),

@@ -81,7 +81,8 @@ def attribution(
             "error": error,
             "noise_error": noise,
             "order_error": order,
-            "share": gain / gain[-1] if gain[-1] else np.nan,
+            # Of a change that may be none there are no shares.
+            "share": np.nan if not gain[-1] or abs(gain[-1]) <= half[-1] else gain / gain[-1],
             "orders": len(known),
         },
         columns=COLUMNS,

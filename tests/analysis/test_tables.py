@@ -153,6 +153,22 @@ def test_too_few_drawn_orders_have_shares_and_a_total_but_no_interval_of_a_share
     assert np.isfinite(meant["high"]).all() == (orders in (1, 4))
 
 
+@pytest.mark.parametrize("whole", [-0.5, -1e-4])
+def test_a_change_that_may_be_none_has_no_shares(whole: float) -> None:
+    """A step up and a step down would be hundreds of percent of it."""
+    rng = np.random.default_rng(3)
+    worth = {"base": 0.0, "a": 0.1, "ab": whole}
+    rows = [(arm, s, v + rng.normal(0, 0.01)) for arm, v in worth.items() for s in range(4)]
+    found = fit(*zip(*rows, strict=True))
+    table = attribution(found, [["base", "a", "ab"]], [["a", "b"]]).set_index("step")
+    may_be_none = table.loc[TOTAL, "low"] < 0 < table.loc[TOTAL, "high"]
+    assert may_be_none == (whole == -1e-4)
+    if may_be_none:
+        assert table["share"].isna().all()
+    else:
+        assert table.drop(TOTAL)["share"].sum() == pytest.approx(1)
+
+
 def test_over_all_orders_it_is_the_shapley_value() -> None:
     worth = {"": 0.0, "a": 1.0, "b": 2.0, "c": 0.0, "ab": 5.0, "ac": 1.0, "bc": 2.0, "abc": 6.0}
     rows = [(k or "base", s, v + s) for k, v in worth.items() for s in range(2)]
