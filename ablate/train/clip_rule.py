@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ablate.config.schema import ClipConfig
-from ablate.train.later import asking_waits
 
 __all__ = ["EPSILON", "Clip", "NoClip", "scale_down"]
 
@@ -64,3 +63,8 @@ def scale_down(gradients: list[Tensor], coefficient: Float[Tensor, ""]) -> None:
     coefficient = coefficient.clamp(max=1.0)
     if asking_waits(coefficient) or coefficient < 1:
         torch._foreach_mul_(gradients, coefficient)
+
+
+def asking_waits(value: Tensor) -> bool:
+    """Whether the host would have to wait for this value: of a GPU, which works behind it."""
+    return value.device.type != "cpu"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Span", "asking_waits", "settle"]
+__all__ = ["Span", "settle"]
 
 
 class Span:
@@ -25,11 +25,6 @@ class Span:
         """Once all events have happened; waits for the last where they have not."""
         self.pairs[-1][1].synchronize()
         return sum(start.elapsed_time(end) for start, end in self.pairs) / 1e3
-
-
-def asking_waits(value: Tensor) -> bool:
-    """Whether the host would have to wait for this value: of a GPU, which works behind it."""
-    return value.device.type != "cpu"
 
 
 def settle(rows: Sequence[dict[str, Any]]) -> None:

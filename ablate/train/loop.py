@@ -1,9 +1,9 @@
 """The training loop. Everything that a step does is on this screen, in order.
 
 The device is waited for once a step: for the loss and the gradient norm, which decide whether the
-update may be applied at all. The size of the update is asked for at once on a CPU, which has it, or
-where a response limits it, and else when the row is written, for several rows together. The host
-knows all else by itself, and the spike detector looks at nothing but what is written down.
+update may be applied at all. The size of the update is asked for where a response limits it, and
+else when the row is written, for several rows together. The host knows all else by itself, and the
+spike detector looks at nothing but what is written down.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ablate.errors import DivergedError
 from ablate.train.batch import TensorBatch
 from ablate.train.clip import gradient_norms
 from ablate.train.device import seed_step
-from ablate.train.later import asking_waits
 from ablate.train.loader import Loader
 from ablate.train.measure import UpdateNorm, measure
 from ablate.train.robustness import robustness
@@ -92,9 +91,8 @@ def train(
             update_norm.before()
             run.optimiser.step()
             size: Any = parallel.same(update_norm.after())
-            if response.limits or not asking_waits(size):
-                size = size.item()
             if response.limits:
+                size = size.item()
                 size *= update_norm.keep(response.limit(step, size))
             row["train/update_norm"] = size
         elif verdict == "diverge":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.config.schema import TrialConfig
+from ablate.errors import ConfigError
 from ablate.launch.stitch import stitch
 from ablate.train.loader import Loader
 from ablate.train.long_context import measure_cache
@@ -31,19 +31,25 @@ from ablate.train.robustness import robustness
 from ablate.train.run import copied
 from ablate.train.validation import validate
 from ablate.train.watch import Watch
-from tests.contract.trained import CASES, EVERY, LENGTH, RANDOM, ROWS, STREAM, Trained, trained
+from tests.contract.documents import write_documents
+from tests.contract.trained import (
+    CASES,
+    EVERY,
+    LENGTH,
+    OF_CUDA,
+    RANDOM,
+    ROWS,
+    STREAM,
+    Trained,
+    trained,
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Documents of seeded random words."""
     folder = tmp_path_factory.mktemp("recorded")
-    draw = random.Random(0)
-    words = "the of and to in that he shall unto for his a lord they be".split()  # noqa: SIM905
-    (folder / "text").mkdir()
-    for i in range(60):
-        text = " ".join(draw.choices(words, k=draw.randint(3, 30)))
-        (folder / f"text/{i:02}.txt").write_text(text)
+    write_documents(folder, 60, 3, 30)
     return folder
 
 
@@ -75,7 +81,13 @@ def expected_validation(done: Trained, step: int) -> dict[str, float]:
     return {"val/loss": loss, "val/perplexity": math.exp(loss), "val/bpb": bits}
 
 
-each_case = pytest.mark.parametrize("case", CASES)
+each_case = pytest.mark.parametrize("case", [case for case in CASES if case not in OF_CUDA])
+
+
+@pytest.mark.parametrize("case", OF_CUDA)
+def test_what_is_left_out_here_cannot_be_trained_here(folder: Path, case: str) -> None:
+    with pytest.raises(ConfigError, match=r"CUDA only|no backward pass on a CPU"):
+        trained(folder, case)
 
 
 @each_case

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import random
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ablate.model.config import ModelConfig
 from ablate.plan import resolve
 from ablate.rundir import TrialDir
 from ablate.train import run_trial
+from tests.contract.documents import write_documents
 
 COMPOSER = Composer()
 TRAINING = {"batching", "loss", "optim", "schedule", "precision", "clip"}
@@ -51,12 +51,7 @@ weights large enough for norms that are spelled out in float16 (see `ablate.mode
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Documents of seeded random words."""
     folder = tmp_path_factory.mktemp("contract")
-    draw = random.Random(0)
-    words = "the of and to in that he shall unto for his a lord they be".split()  # noqa: SIM905
-    (folder / "text").mkdir()
-    for i in range(30):
-        text = " ".join(draw.choices(words, k=100))
-        (folder / f"text/{i:02}.txt").write_text(text)
+    write_documents(folder, 30, 100, 100)
     return folder
 
 

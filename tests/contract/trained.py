@@ -7,12 +7,10 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from ablate.config.compose import Composer
 from ablate.config.schema import TrialConfig
-from ablate.errors import ConfigError
 from ablate.model import OLMo
 from ablate.model.config import ModelConfig
 from ablate.plan import resolve
@@ -23,7 +21,7 @@ from ablate.train.checkpoint import Checkpoint, read
 from ablate.train.run import Run, assemble
 from tests.contract.test_training_options import BITING
 
-__all__ = ["CASES", "EVERY", "LENGTH", "RANDOM", "ROWS", "STREAM", "Trained", "trained"]
+__all__ = ["CASES", "EVERY", "LENGTH", "OF_CUDA", "RANDOM", "ROWS", "STREAM", "Trained", "trained"]
 
 CPU = torch.device("cpu")
 COMPOSER = Composer()
@@ -77,6 +75,8 @@ ASKED = {
     "schedule=composable": ["train.steps=20"],  # of whose stages one is a twentieth
     "schedule=wsds": [f"schedule.periods=[2,{STEPS}]"],
 }
+OF_CUDA = ("attention=flash", "attention=varlen", "attention=flex")
+"""Kernels that do not train on a CPU, on which these trials run; `make test-gpu` compares them."""
 CASES = {f"{g}={o}": [*ASKED.get(g, []), *ASKED.get(f"{g}={o}", []), f"{g}={o}"]
          for g, o in OPTIONS} | MORE  # fmt: skip
 DROPPED = ("attention", "embedding", "residual")
@@ -169,23 +169,10 @@ class Trained:
 
 
 @functools.cache
-def attempted(folder: Path, case: str) -> Trained | ConfigError:
-    trial = TrialDir(folder / case.replace("=", "-"))
-    try:
-        config = configured(folder, case)
-        trial.create(config, config["train"]["steps"])
-        result = run_trial(trial.acquire(), config)
-    except ConfigError as error:
-        return error
+def trained(folder: Path, case: str) -> Trained:
+    """Once for all tests."""
+    trial, config = TrialDir(folder / case.replace("=", "-")), configured(folder, case)
+    trial.create(config, config["train"]["steps"])
+    result = run_trial(trial.acquire(), config)
     assert result.status == "done"
     return Trained(config, trial, result.summary, list(trial.stitched()))
-
-
-def trained(folder: Path, case: str) -> Trained:
-    """Once for all tests; skips what this machine has no kernel for."""
-    done = attempted(folder, case)
-    if isinstance(done, ConfigError):
-        if "model.attention" in done.field or "flash" in done.field:
-            pytest.skip(str(done))
-        raise done
-    return done

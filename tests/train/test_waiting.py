@@ -78,8 +78,7 @@ def counted(trial, settings: dict[str, Any], monkeypatch) -> Counter[str]:
     monkeypatch.setattr(loop, "seed_step", step_begins)
     monkeypatch.setattr(watch, "MOST", ROWS)
     monkeypatch.setattr(watch, "SECONDS", 1e9)  # what is counted here is not the clock's
-    for module in (clip_rule, loop):
-        monkeypatch.setattr(module, "asking_waits", lambda value: True)
+    monkeypatch.setattr(clip_rule, "asking_waits", lambda value: True)
 
     def watched(*args: Any) -> Any:
         with count, Scalars(count):
